@@ -1,0 +1,79 @@
+# Needs Python 3.11+, Java 17+ and make; everything else is installed into .venv, from the lock files, by hash.
+PYTHON ?= python3
+ARGS ?=
+BENCH ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PB := src/pennon/format/pb
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	--generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-heavy lint format bench lock proto clean java
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## Install into .venv what the lock files name; instant when nothing changed
+
+demo: java $(STAMP) ## Build a B-tree on a table of several fragments and query it
+	@$(BIN)/pennon demo $(ARGS)
+
+test: java lint ## Lint, types and tests (ARGS="-k lookup" goes to pytest)
+	@$(BIN)/python -m pytest --timeout=300 $(ARGS)
+
+test-heavy: java $(STAMP) ## Only the tests that take minutes or gigabytes
+	@$(BIN)/python -m pytest -m heavy --timeout=3600 $(ARGS)
+
+lint: $(STAMP) ## Ruff's rules, ruff's format, pyright's types
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/basedpyright
+
+format: $(STAMP) ## Apply ruff's format and its safe fixes
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+bench: java $(STAMP) ## Measure (BENCH=name to choose one)
+	@$(BIN)/python -m bench $(BENCH) $(ARGS)
+
+lock: $(BIN)/python ## Renew the lock files after pyproject.toml changed (ARGS=--upgrade for newer versions)
+	@test -x $(BIN)/uv || $(PIP) install --quiet uv
+	@printf 'pip\nsetuptools\n' | $(COMPILE) - --no-annotate --output-file requirements-build.lock
+	@$(COMPILE) pyproject.toml --extra dev --constraint requirements-build.lock --output-file requirements.lock
+
+proto: $(STAMP) ## Generate the protobuf code from lance.proto
+	@$(BIN)/python -m grpc_tools.protoc -I $(PB) --python_out=$(PB) --pyi_out=$(PB) lance.proto
+
+clean: ## Remove .venv and everything built or cached here
+	rm -rf $(VENV) build dist spark-warehouse .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# PySpark comes as source only: setuptools is installed first, so that building it fetches nothing outside the lock.
+$(STAMP): requirements-build.lock requirements.lock pyproject.toml | $(BIN)/python
+	@echo "Installing into $(VENV); the first time takes a minute or two (PySpark alone is 456 MB)"
+	@$(PIP) install --quiet --require-hashes -r requirements-build.lock
+	@$(PIP) install --quiet --require-hashes --no-build-isolation --no-compile -r requirements.lock
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@problems=$$($(PIP) check) || { echo "$$problems"; echo "The lock file no longer fits pyproject.toml: run 'make lock'"; exit 1; }
+	@touch $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "There is no '$(PYTHON)'. Install Python 3.11 or newer, or name one: make setup PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Pennon needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name a newer one: make setup PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "'$(PYTHON)' cannot make virtual environments. On Debian or Ubuntu: apt-get install python3-venv; elsewhere install a complete Python"; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+# Spark's launcher takes the Java of JAVA_HOME, else the one on the PATH; "1.8.0" has major version 1.
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([^"]*\)".*/\1/p' | head -n 1); \
+	major=$${version%%[!0-9]*}; \
+	test "$${major:-0}" -ge 17 || { \
+		echo "Spark needs Java 17 or newer; '$$java' is $${version:-missing}. Install one (Debian or Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17) and set JAVA_HOME if it is not on the PATH"; exit 1; }

@@ -1,0 +1,88 @@
+"""Every error Pennon raises on purpose. A message says what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class PennonError(Exception):
+    """Base of all Pennon errors; `remedy` is the sentence that tells the user what to do."""
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem}. {remedy}" if remedy else problem)
+        self.problem = problem
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[PennonError], tuple[str, str]]:
+        # Errors travel from Spark workers to the driver by pickle.
+        return type(self), (self.problem, self.remedy)
+
+
+class InvalidArgument(PennonError, ValueError):
+    """An argument no table could accept."""
+
+
+class TableNotFound(PennonError):
+    """There is no Lance table at the address, or not at the version asked for."""
+
+
+class ColumnNotFound(PennonError):
+    """The table has no such column."""
+
+
+class UnsupportedColumn(PennonError):
+    """The column exists, but its type cannot carry this kind of index."""
+
+
+class UnsupportedTable(PennonError):
+    """The table uses a format feature this version of Pennon does not know."""
+
+
+class IndexNotFound(PennonError):
+    """The table has no index of that name."""
+
+
+class IndexExists(PennonError):
+    """An index of that name exists and may not be replaced."""
+
+
+class UnknownIndexType(PennonError, ValueError):
+    """The index type asked for is none Pennon can build."""
+
+
+class InvalidFilter(PennonError, ValueError):
+    """The filter does not parse, or does not fit the table's schema."""
+
+
+class DamagedFile(PennonError):
+    """A file of the table or of an index is missing, truncated or inconsistent."""
+
+
+class BuildFailed(PennonError):
+    """A job produced something its own validation refuses; nothing was committed."""
+
+
+class CommitConflict(PennonError):
+    """Another writer changed the table so that this work can no longer be committed."""
+
+
+class JavaNotFound(PennonError):
+    """Spark needs Java and none that fits was found."""
+
+
+class SparkUnavailable(PennonError):
+    """No Spark session can be had, or it is too old."""
+
+
+class TaskFailed(PennonError):
+    """A Spark task kept failing; the job was given up and nothing was committed."""
+
+
+class PennonWarning(UserWarning):
+    """Something the user should know that does not make the answer wrong."""
+
+
+class DamagedIndexWarning(PennonWarning):
+    """An index segment is damaged; its fragments were scanned instead."""
+
+
+class CoverageWarning(PennonWarning):
+    """Fragments changed while an index was built and were left out of its coverage."""

@@ -1,0 +1,90 @@
+"""Row addresses (`fragment id << 32 | offset`, uint64) and the roaring bitmaps that hold sets of them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Container, Mapping
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap, BitMap64
+
+from pennon.errors import DamagedFile
+
+Addresses = npt.NDArray[np.uint64]
+
+OFFSET_BITS = np.uint64(32)
+OFFSET_MASK = np.uint64(0xFFFF_FFFF)
+
+
+def fragment_of(addresses: Addresses) -> npt.NDArray[np.uint32]:
+    return (addresses >> OFFSET_BITS).astype(np.uint32)
+
+
+def offset_of(addresses: Addresses) -> npt.NDArray[np.uint32]:
+    return (addresses & OFFSET_MASK).astype(np.uint32)
+
+
+def sorted_unique(addresses: Addresses) -> Addresses:
+    """Ascending, each once. numpy's unique hashes first, which is many times slower on millions of addresses."""
+    if len(addresses) < 2:
+        return addresses
+    ascending = np.sort(addresses)
+    fresh = ascending[1:] != ascending[:-1]
+    return ascending if fresh.all() else ascending[np.concatenate([[True], fresh])]
+
+
+def fragment_bounds(addresses: Addresses) -> dict[int, tuple[int, int]]:
+    """Fragment id -> where its addresses start and stop in an ascending array."""
+    bounds: dict[int, tuple[int, int]] = {}
+    start = 0
+    while start < len(addresses):
+        fragment = int(addresses[start]) >> 32
+        last = np.uint64((fragment << 32) | 0xFFFF_FFFF)
+        stop = int(np.searchsorted(addresses[start:], last, "right")) + start
+        bounds[fragment] = (start, stop)
+        start = stop
+    return bounds
+
+
+def in_fragments(addresses: Addresses, fragments: Container[int]) -> Addresses:
+    """The (ascending) addresses that lie in one of the fragments."""
+    kept = [addresses[a:b] for f, (a, b) in fragment_bounds(addresses).items() if f in fragments]
+    return kept[0] if len(kept) == 1 else np.concatenate(kept) if kept else addresses[:0]
+
+
+def split_by_fragment(addresses: Addresses) -> dict[int, npt.NDArray[np.uint32]]:
+    """Ascending addresses as fragment id -> ascending offsets."""
+    return {f: offset_of(addresses[a:b]) for f, (a, b) in fragment_bounds(addresses).items()}
+
+
+def read_fragment_bitmap(content: bytes, where: str) -> BitMap:
+    """A portable 32-bit roaring bitmap, as index metadata stores its coverage."""
+    if not content:
+        return BitMap()
+    try:
+        return BitMap.deserialize(content)
+    except ValueError as error:
+        raise DamagedFile(f"the fragment bitmap of {where} cannot be read: {error}") from error
+
+
+def read_address_bitmap(content: bytes, where: str) -> Addresses:
+    """A roaring treemap of row addresses, ascending."""
+    try:
+        return np.array(BitMap64.deserialize(content), dtype=np.uint64)
+    except ValueError as error:
+        raise DamagedFile(f"the row address bitmap of {where} cannot be read: {error}") from error
+
+
+def serialize_allowlist(rows: Mapping[int, npt.NDArray[np.uint32] | None]) -> bytes:
+    """The rows a scan may return, as pylance's scanner takes them: fragment id -> offsets, None for all.
+
+    Layout, little endian: u32 entries, then per entry u32 high word, u32 length, portable roaring bitmap of that
+    length; length 0 stands for every row of the high word.
+    """
+    parts = [struct.pack("<I", len(rows))]
+    for high, offsets in sorted(rows.items()):
+        bitmap = b"" if offsets is None else BitMap(offsets).serialize()
+        parts.append(struct.pack("<II", high, len(bitmap)))
+        parts.append(bitmap)
+    return b"".join(parts)

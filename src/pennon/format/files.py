@@ -1,0 +1,95 @@
+"""Lance files of an index: written whole, read by row range, every read counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pennon.errors import DamagedFile
+from pennon.format.index_metadata import IndexFile
+from pennon.format.store import Store
+
+READ_BATCH = 1 << 17
+
+
+@dataclass
+class ReadCounter:
+    """What was fetched from storage; a cache hit counts nothing."""
+
+    files: int = 0
+    reads: int = 0
+    rows: int = 0
+
+
+class LanceFile:
+    """An open Lance file. Whatever pylance raises on a bad file becomes `DamagedFile`."""
+
+    def __init__(self, store: Store, path: str, counter: ReadCounter, size_bytes: int | None = None) -> None:
+        self.where = store.describe(path)
+        self._counter = counter
+        with _damage(self.where):
+            actual = store.size(path)
+            if size_bytes and actual is not None and actual != size_bytes:
+                raise DamagedFile(f"{self.where} has {actual} bytes, its index recorded {size_bytes}")
+            self._reader = store.open_reader(path)
+            self.num_rows: int = self._reader.num_rows()
+            schema: pa.Schema = self._reader.metadata().schema
+        self.schema = schema.remove_metadata()
+        self.metadata = {k.decode(): v.decode("utf-8", "replace") for k, v in (schema.metadata or {}).items()}
+        counter.files += 1
+
+    def read(self, start: int = 0, count: int | None = None) -> pa.Table:
+        count = self.num_rows - start if count is None else count
+        self._counter.reads += 1
+        self._counter.rows += count
+        if count == 0:
+            return self.schema.empty_table()
+        with _damage(self.where):
+            table = self._reader.read_range(start, count, batch_size=min(count, READ_BATCH)).to_table()
+        if table.num_rows != count:
+            raise DamagedFile(f"{self.where} gave {table.num_rows} rows where {count} were asked for")
+        return table
+
+    def batches(self, start: int, count: int, batch_rows: int = READ_BATCH) -> Iterator[pa.RecordBatch]:
+        """A row range as a stream, for jobs that must not hold it whole."""
+        self._counter.reads += 1
+        self._counter.rows += count
+        if count:
+            with _damage(self.where):
+                yield from self._reader.read_range(start, count, batch_size=batch_rows).to_batches()
+
+
+def write_lance_file(
+    store: Store,
+    directory: str,
+    name: str,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    storage_version: str,
+    metadata: Mapping[str, str] | None = None,
+) -> IndexFile:
+    """Write one file and say how large it became."""
+    writer = store.open_writer(f"{directory}/{name}", schema=schema, version=storage_version)
+    try:
+        for batch in batches:
+            writer.write_batch(batch)
+        for key, value in (metadata or {}).items():
+            writer.add_schema_metadata(key, value)
+    finally:
+        writer.close()
+    return IndexFile(name, writer.size_bytes)
+
+
+@contextmanager
+def _damage(where: str) -> Iterator[None]:
+    """pylance reports a bad file in many ways, a Rust panic (a BaseException) among them."""
+    try:
+        yield
+    except (DamagedFile, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        line = (str(error).splitlines() or [""])[0]
+        raise DamagedFile(f"{where} cannot be read: {type(error).__name__}: {line}") from error

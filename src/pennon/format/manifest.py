@@ -1,0 +1,177 @@
+"""A table version as its manifest describes it, read without pylance, which hides part of it.
+
+File layout: `[sections][u32 length][Manifest] i64 manifest position | u16 major | u16 minor | "LANC"`; a section is
+`u32 length` + protobuf bytes at an absolute offset that the Manifest names.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from google.protobuf.message import DecodeError
+from pyroaring import BitMap
+
+from pennon.errors import DamagedFile, TableNotFound, UnsupportedTable
+from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment, segment_from_proto
+from pennon.format.pb import lance_pb2 as pb
+from pennon.format.store import Store
+
+FOOTER = struct.Struct("<qHH4s")
+MAGIC = b"LANC"
+VERSIONS = "_versions"
+MAX_VERSION = 2**64 - 1
+
+FLAG_DELETION_FILES = 1
+FLAG_STABLE_ROW_IDS = 2
+FLAG_TABLE_CONFIG = 8
+FLAG_TAGGED_REUSE = 1024
+# 4 (v2 data files), 16 (base paths) and 32 (no transaction files) change nothing that Pennon reads by itself.
+READER_FLAGS = FLAG_DELETION_FILES | FLAG_STABLE_ROW_IDS | 4 | FLAG_TABLE_CONFIG | 16 | 32 | FLAG_TAGGED_REUSE
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFile:
+    is_bitmap: bool
+    read_version: int
+    id: int
+    num_deleted_rows: int
+    base_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A horizontal slice of the table. `field_files` names the data file that holds each field id."""
+
+    id: int
+    physical_rows: int
+    deletion_file: DeletionFile | None
+    field_files: Mapping[int, str] = field(repr=False)
+    inline_row_ids: bytes | None = field(default=None, repr=False)
+
+    @property
+    def num_deleted_rows(self) -> int:
+        return self.deletion_file.num_deleted_rows if self.deletion_file else 0
+
+    @property
+    def live_rows(self) -> int:
+        return self.physical_rows - self.num_deleted_rows
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of a table: its fragments, its index segments and what it demands of a reader."""
+
+    version: int
+    fields: Sequence[pb.Field] = field(repr=False)
+    fragments: Mapping[int, Fragment] = field(repr=False)
+    segments: tuple[IndexSegment, ...]
+    max_fragment_id: int
+    reader_flags: int
+    writer_flags: int
+    base_paths: Mapping[int, str]
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        return bool(self.reader_flags & FLAG_STABLE_ROW_IDS)
+
+    @cached_property
+    def live(self) -> BitMap:
+        """Ids of the fragments that exist in this version."""
+        return BitMap(self.fragments)
+
+    @property
+    def user_segments(self) -> tuple[IndexSegment, ...]:
+        return tuple(s for s in self.segments if s.name != FRAGMENT_REUSE_NAME)
+
+    @property
+    def reuse_segment(self) -> IndexSegment | None:
+        return next((s for s in self.segments if s.name == FRAGMENT_REUSE_NAME), None)
+
+    def rows_in(self, fragments: BitMap) -> int:
+        return sum(self.fragments[f].live_rows for f in fragments if f in self.fragments)
+
+
+def read_manifest(store: Store, version: int | None = None) -> Manifest:
+    """The manifest of a version, the newest when none is named."""
+    path = find_manifest(store, version)
+    return parse_manifest(store.read(path), store.describe(path))
+
+
+def find_manifest(store: Store, version: int | None = None) -> str:
+    if version is not None:
+        # Both path namings; the newer one first, since it is what new tables use.
+        for path in (f"{VERSIONS}/{MAX_VERSION - version:020d}.manifest", f"{VERSIONS}/{version}.manifest"):
+            if store.exists(path):
+                return path
+        raise TableNotFound(f"table {store.location.uri} has no version {version}", "List its versions, or omit it")
+    paths = manifest_paths(store)
+    if not paths:
+        raise TableNotFound(f"there is no Lance table at {store.location.uri}", "Check the address")
+    return paths[max(paths)]
+
+
+def manifest_paths(store: Store) -> dict[int, str]:
+    """Version -> manifest path for every attached version; detached ones have no place in the history."""
+    found: dict[int, str] = {}
+    for path in store.list(VERSIONS):
+        if match := re.fullmatch(r"(?:.*/)?(\d+)\.manifest", path):
+            digits = match[1]
+            found[MAX_VERSION - int(digits) if len(digits) == 20 else int(digits)] = path
+    return found
+
+
+def parse_manifest(content: bytes, where: str) -> Manifest:
+    try:
+        position, _, _, magic = FOOTER.unpack(content[-FOOTER.size :])
+        if magic != MAGIC:
+            raise DamagedFile(f"{where} is not a Lance manifest: its last bytes are {magic!r}")
+        proto = pb.Manifest.FromString(_section(content, position))
+        indices = pb.IndexSection()
+        if proto.HasField("index_section"):
+            indices = pb.IndexSection.FromString(_section(content, proto.index_section))
+    except (struct.error, DecodeError, IndexError, ValueError) as error:
+        raise DamagedFile(f"manifest {where} cannot be read: {error}", "Restore the file, or an older version") from error
+    _refuse_unknown(proto, where)
+    return Manifest(
+        version=proto.version,
+        fields=proto.fields,
+        fragments={f.id: _fragment(f) for f in proto.fragments},
+        segments=tuple(segment_from_proto(index) for index in indices.indices),
+        max_fragment_id=proto.max_fragment_id,
+        reader_flags=proto.reader_feature_flags,
+        writer_flags=proto.writer_feature_flags,
+        base_paths={base.id: base.path for base in proto.base_paths},
+    )
+
+
+def _section(content: bytes, position: int) -> bytes:
+    (length,) = struct.unpack_from("<I", content, position)
+    if position < 0 or position + 4 + length > len(content):
+        raise ValueError(f"a section of {length} bytes at {position} does not fit the file of {len(content)} bytes")
+    return content[position + 4 : position + 4 + length]
+
+
+def _refuse_unknown(proto: pb.Manifest, where: str) -> None:
+    unknown = proto.reader_feature_flags & ~READER_FLAGS
+    if unknown:
+        raise UnsupportedTable(
+            f"{where} needs reader features {unknown:#x} that this version of Pennon does not know",
+            "Upgrade Pennon, or use the tool that wrote the table",
+        )
+    if proto.HasField("fragment_tree"):
+        raise UnsupportedTable(f"{where} stores its fragments as a tree, which this version of Pennon does not read")
+
+
+def _fragment(proto: pb.DataFragment) -> Fragment:
+    deletion = None
+    if proto.HasField("deletion_file"):
+        d = proto.deletion_file
+        base = d.base_id if d.HasField("base_id") else None
+        deletion = DeletionFile(d.file_type == 1, d.read_version, d.id, d.num_deleted_rows, base)
+    # A negative id marks a column of the file that a newer file replaces.
+    field_files = {f: file.path for file in proto.files for f in file.fields if f >= 0}
+    return Fragment(proto.id, proto.physical_rows, deletion, field_files, proto.inline_row_ids or None)

@@ -1,0 +1,71 @@
+"""Stable row ids: the id of every row of a fragment, and the way between ids and addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import lance
+import numpy as np
+import numpy.typing as npt
+from lance.fragment import RowIdSequence
+
+from pennon.errors import DamagedFile
+from pennon.format.addresses import OFFSET_BITS, Addresses, split_by_fragment
+from pennon.format.manifest import Fragment
+
+RowIds = npt.NDArray[np.uint64]
+
+
+def read_row_ids(dataset: lance.LanceDataset, fragment: Fragment) -> RowIds:
+    """The stable id of each physical row of a fragment, by offset."""
+    lance_fragment = dataset.get_fragment(fragment.id)
+    if fragment.inline_row_ids is not None:
+        ids = RowIdSequence.from_inline_metadata(lance_fragment.metadata.row_id_meta).to_pyarrow()
+    else:
+        scanner = lance_fragment.scanner(columns=[], with_row_id=True, include_deleted_rows=True)
+        ids = scanner.to_table()["_rowid"].combine_chunks().fill_null(0)
+    if len(ids) != fragment.physical_rows:
+        raise DamagedFile(
+            f"fragment {fragment.id} of {dataset.uri} has {fragment.physical_rows} rows but {len(ids)} row ids"
+        )
+    return ids.to_numpy(zero_copy_only=False).astype(np.uint64, copy=False)
+
+
+def ids_of(addresses: Addresses, row_ids: Callable[[int], RowIds]) -> RowIds:
+    """The stable id of each (ascending) address."""
+    parts = [row_ids(fragment)[offsets] for fragment, offsets in split_by_fragment(addresses).items()]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
+
+
+class AddressOfId:
+    """Stable id -> address of its live row. A moved row leaves its id behind in the old fragment, marked deleted."""
+
+    def __init__(
+        self,
+        fragments: Iterable[Fragment],
+        row_ids: Callable[[int], RowIds],
+        deleted: Callable[[int], npt.NDArray[np.uint32]],
+    ) -> None:
+        ids: list[RowIds] = []
+        addresses: list[Addresses] = []
+        for fragment in fragments:
+            offsets = live_offsets(fragment, deleted(fragment.id))
+            ids.append(row_ids(fragment.id)[offsets])
+            addresses.append(offsets | (np.uint64(fragment.id) << OFFSET_BITS))
+        all_ids = np.concatenate(ids) if ids else np.empty(0, dtype=np.uint64)
+        all_addresses = np.concatenate(addresses) if addresses else np.empty(0, dtype=np.uint64)
+        order = np.argsort(all_ids)
+        self._ids, self._addresses = all_ids[order], all_addresses[order]
+
+    def __call__(self, ids: RowIds) -> Addresses:
+        """Addresses of the ids that are still alive; the others are left out."""
+        if len(self._ids) == 0:
+            return np.empty(0, dtype=np.uint64)
+        at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return self._addresses[at[self._ids[at] == ids]]
+
+
+def live_offsets(fragment: Fragment, deleted: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
+    """Offsets of the rows of a fragment that are not deleted, ascending."""
+    offsets = np.arange(fragment.physical_rows, dtype=np.uint64)
+    return np.delete(offsets, deleted) if len(deleted) else offsets

@@ -1,0 +1,73 @@
+"""Columns of a table: path, field id and Arrow type of every leaf an index may stand on."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pennon.errors import ColumnNotFound
+from pennon.format.pb import lance_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One field of the schema. `path` is what users write: `user_id`, or `address.city` for a nested leaf."""
+
+    path: str
+    field_id: int
+    type: pa.DataType
+    is_leaf: bool
+
+
+class Columns:
+    """All columns of a table, by path and by field id."""
+
+    def __init__(self, fields: Sequence[pb.Field], schema: pa.Schema) -> None:
+        self._by_path: dict[str, Column] = {}
+        self._by_id: dict[int, Column] = {}
+        children: dict[int, list[pb.Field]] = {}
+        for proto in fields:
+            children.setdefault(proto.parent_id, []).append(proto)
+        self._add(children, -1, "", {f.name: f.type for f in schema})
+
+    def _add(
+        self, children: dict[int, list[pb.Field]], parent: int, prefix: str, types: dict[str, pa.DataType]
+    ) -> None:
+        for proto in children.get(parent, []):
+            arrow_type = types.get(proto.name)
+            if arrow_type is None:
+                continue
+            path = prefix + quote_identifier(proto.name)
+            is_struct = pa.types.is_struct(arrow_type)
+            column = Column(path, proto.id, arrow_type, is_leaf=not is_struct)
+            self._by_path[path] = column
+            self._by_id[proto.id] = column
+            if is_struct:
+                nested = {arrow_type.field(i).name: arrow_type.field(i).type for i in range(arrow_type.num_fields)}
+                self._add(children, proto.id, path + ".", nested)
+
+    def __iter__(self):
+        return iter(self._by_path.values())
+
+    def by_id(self, field_id: int) -> Column | None:
+        return self._by_id.get(field_id)
+
+    def find(self, path: str) -> Column | None:
+        """The column a user means: the canonical path, or the bare name of a top-level column."""
+        return self._by_path.get(path) or self._by_path.get(quote_identifier(path))
+
+    def get(self, path: str, table: str) -> Column:
+        column = self.find(path)
+        if column is None:
+            near = difflib.get_close_matches(path, self._by_path, n=3)
+            known = ", ".join(near or list(self._by_path)[:10])
+            raise ColumnNotFound(f"table {table} has no column {path!r}", f"Did you mean one of: {known}?")
+        return column
+
+
+def quote_identifier(name: str) -> str:
+    """A name as Lance's paths and filters spell it: plain where that is unambiguous, in backticks elsewhere."""
+    return name if name.isidentifier() and name.isascii() else f"`{name}`"

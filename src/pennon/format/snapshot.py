@@ -1,0 +1,204 @@
+"""One version of a table, pinned: its manifest, its rows, what is deleted in it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from pennon.errors import TableNotFound
+from pennon.format.addresses import Addresses, fragment_bounds, offset_of, serialize_allowlist, split_by_fragment
+from pennon.format.deletions import read_deleted_offsets
+from pennon.format.manifest import Manifest, read_manifest
+from pennon.format.row_ids import AddressOfId, RowIds, ids_of, read_row_ids
+from pennon.format.schema import Column, Columns
+from pennon.format.store import Location, Store, open_store
+
+SCAN_BATCH = 1 << 17
+ADDRESS = "_rowaddr"
+ROW_ID = "_rowid"
+
+
+@dataclass(frozen=True)
+class ScanSlice:
+    """Live rows [offset, offset + limit) of some fragments; all of them without a limit."""
+
+    fragments: tuple[int, ...]
+    offset: int = 0
+    limit: int | None = None
+
+
+class Snapshot:
+    """A table at one version. Everything read through it is read at that version."""
+
+    def __init__(self, location: Location, dataset: lance.LanceDataset) -> None:
+        self.location = location
+        self.dataset = dataset
+        self.store: Store = open_store(location)
+        self.manifest: Manifest = read_manifest(self.store, dataset.version)
+        self._deleted: dict[int, npt.NDArray[np.uint32]] = {}
+        self._row_ids: dict[int, RowIds] = {}
+
+    @classmethod
+    def open(cls, location: Location, version: int | None = None) -> Snapshot:
+        try:
+            dataset = lance.dataset(location.uri, version=version, storage_options=location.storage_options)
+        except (ValueError, OSError) as error:
+            what = f"version {version} of the table at {location.uri}" if version else f"a Lance table at {location.uri}"
+            raise TableNotFound(f"cannot open {what}: {_reason(error)}", "Check the address, version and credentials") from error
+        return cls(location, dataset)
+
+    def pin(self) -> Pin:
+        return Pin(self.location, self.version, secrets.token_hex(8))
+
+    def latest(self) -> Snapshot:
+        """The newest version of the same table; this very object when it is the newest."""
+        newest = self.dataset.latest_version
+        return self if newest == self.version else Snapshot.open(self.location, newest)
+
+    @property
+    def uri(self) -> str:
+        return self.location.uri
+
+    @property
+    def version(self) -> int:
+        return self.manifest.version
+
+    @cached_property
+    def columns(self) -> Columns:
+        return Columns(self.manifest.fields, self.dataset.schema)
+
+    @cached_property
+    def column_types(self) -> dict[str, pa.DataType]:
+        """Path -> type of every leaf, as filters may name them."""
+        return {column.path: column.type for column in self.columns if column.is_leaf}
+
+    @cached_property
+    def storage_version(self) -> str:
+        """The Lance file version index files are written in: the table's own, 2.0 for tables older than that."""
+        version = self.dataset.data_storage_version
+        return "2.0" if version in ("0.1", "legacy") else version
+
+    def column(self, path: str) -> Column:
+        return self.columns.get(path, self.uri)
+
+    def deleted_offsets(self, fragment: int) -> npt.NDArray[np.uint32]:
+        if fragment not in self._deleted:
+            self._deleted[fragment] = read_deleted_offsets(self.store, self.manifest.fragments[fragment])
+        return self._deleted[fragment]
+
+    def row_ids(self, fragment: int) -> RowIds:
+        if fragment not in self._row_ids:
+            self._row_ids[fragment] = read_row_ids(self.dataset, self.manifest.fragments[fragment])
+        return self._row_ids[fragment]
+
+    @cached_property
+    def address_of_id(self) -> AddressOfId:
+        return AddressOfId(self.manifest.fragments.values(), self.row_ids, self.deleted_offsets)
+
+    def keep_live(self, addresses: Addresses, fragments: BitMap) -> Addresses:
+        """The (ascending) addresses that lie in the given live fragments and are not deleted."""
+        if len(addresses) == 0:
+            return addresses
+        pieces: list[Addresses] = []
+        for fragment, (start, stop) in fragment_bounds(addresses).items():
+            if fragment not in fragments or fragment not in self.manifest.fragments:
+                continue
+            piece = addresses[start:stop]
+            if self.manifest.fragments[fragment].deletion_file is not None:
+                deleted = self.deleted_offsets(fragment)
+                piece = piece[~np.isin(offset_of(piece), deleted, assume_unique=True)]
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else addresses[:0]
+
+    def scan_column(self, column: Column, part: ScanSlice) -> Iterator[tuple[pa.Array, Addresses]]:
+        """Live values of one column and their addresses, batch by batch."""
+        chosen = [self.dataset.get_fragment(f) for f in part.fragments]
+        if not chosen:
+            return
+        scanner = self.dataset.scanner(
+            columns=[column.path],
+            fragments=chosen,
+            with_row_address=True,
+            batch_size=SCAN_BATCH,
+            offset=part.offset or None,
+            limit=part.limit,
+            use_scalar_index=False,
+        )
+        for batch in scanner.to_batches():
+            if batch.num_rows:
+                yield batch.column(0), batch.column(ADDRESS).to_numpy()
+
+    def sample_column(self, column: Column, fragments: Iterable[int], rows: int, seed: int) -> pa.Array:
+        """About `rows` values of live rows, drawn evenly."""
+        chosen = [self.manifest.fragments[f] for f in fragments]
+        total = sum(f.physical_rows for f in chosen)
+        if total == 0:
+            return pa.array([], column.type)
+        if total <= rows:
+            batches = [values for values, _ in self.scan_column(column, ScanSlice(tuple(f.id for f in chosen)))]
+            return pa.concat_arrays(batches) if batches else pa.array([], column.type)
+        picks = np.unique(np.random.default_rng(seed).integers(0, total, rows))
+        starts = np.cumsum([0] + [f.physical_rows for f in chosen])
+        wanted: dict[int, npt.NDArray[np.uint32]] = {}
+        for fragment, start, end in zip(chosen, starts, starts[1:], strict=False):
+            low, high = np.searchsorted(picks, [start, end])
+            if high > low:
+                wanted[fragment.id] = (picks[low:high] - start).astype(np.uint32)
+        return self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks()
+
+    def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
+        """A few rows at (ascending) live addresses, without the cost of setting up a scan."""
+        rows = ids_of(addresses, self.row_ids) if self.manifest.has_stable_row_ids else addresses
+        return self.dataset._take_rows(rows.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
+
+    def scanner(self, rows: Mapping[int, npt.NDArray[np.uint32] | None], **options: Any) -> lance.LanceScanner:
+        """A scan of the named fragments, limited to the given offsets where there are some (None: every row)."""
+        allowlist = None
+        if any(offsets is not None for offsets in rows.values()):
+            allowlist = serialize_allowlist(self._scan_domain(rows))
+        fragments = None
+        if len(rows) != len(self.manifest.fragments):
+            fragments = [self.dataset.get_fragment(f) for f in sorted(rows)]
+        return self.dataset.scanner(
+            fragments=fragments, row_addr_allowlist=allowlist, use_scalar_index=False, **options
+        )
+
+    def _scan_domain(
+        self, rows: Mapping[int, npt.NDArray[np.uint32] | None]
+    ) -> Mapping[int, npt.NDArray[np.uint32] | None]:
+        """pylance's allowlist speaks of row ids: addresses on ordinary tables, stable ids on the others."""
+        if not self.manifest.has_stable_row_ids:
+            return rows
+        ids = [self.row_ids(f) if o is None else self.row_ids(f)[o] for f, o in rows.items()]
+        return dict(split_by_fragment(np.unique(np.concatenate(ids))))
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A version of a table as a job's tasks carry it. `job` tells apart tables that came and went at one address."""
+
+    location: Location
+    version: int
+    job: str
+
+    def open(self) -> Snapshot:
+        """The snapshot, shared by the job's tasks in one worker process."""
+        return _open_pin(self)
+
+
+@lru_cache(maxsize=4)
+def _open_pin(pin: Pin) -> Snapshot:
+    return Snapshot.open(pin.location, pin.version)
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).splitlines()[0].partition(", /home")[0] if str(error) else type(error).__name__

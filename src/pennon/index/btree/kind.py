@@ -1,0 +1,48 @@
+"""The B-tree as one of the kinds Pennon knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pennon.format.files import ReadCounter
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.schema import Column
+from pennon.format.snapshot import Snapshot
+from pennon.index.btree.order import is_orderable
+from pennon.index.btree.segment import BTreeSegment
+from pennon.index.cache import ByteCache
+from pennon.index.fragment_reuse import FragmentReuse
+
+
+@dataclass(frozen=True)
+class BTreeKind:
+    name: str = "BTREE"
+    type_url: str = "/lance.table.BTreeIndexDetails"
+    type_names: frozenset[str] = frozenset({"lance.table.btreeindexdetails", "lance.index.pb.btreeindexdetails"})
+    versions: frozenset[int] = frozenset({0, 1})
+
+    def supports(self, type_: pa.DataType) -> bool:
+        return is_orderable(type_)
+
+    def version_for(self, stable_row_ids: bool) -> int:
+        # Stock writes 0 on ordinary tables and 1 on tables with stable row ids; one name may not mix the two.
+        return 1 if stable_row_ids else 0
+
+    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
+        return index_version == 1 or not stable_row_ids
+
+    def open(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+        counter: ReadCounter,
+    ) -> BTreeSegment:
+        return BTreeSegment(snapshot.store, segment, column.type, cache, counter, reuse)
+
+
+BTREE = BTreeKind()

@@ -1,0 +1,235 @@
+"""The page lookup of a B-tree: one row per page, in value order, small enough to be held in memory.
+
+`page_lookup.lance` has the columns min, max (the column's type), null_count and page_idx (uint32), and says in its
+schema metadata how many rows a page has (`batch_size`) and, for a range-partitioned tree, which page files there are:
+`page_num_per_range_partition` = `[[partition id, pages], ...]` in value order, none with 0 pages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.errors import BuildFailed, DamagedFile
+from pennon.format.files import LanceFile, write_lance_file
+from pennon.format.index_metadata import IndexFile
+from pennon.format.store import Store
+from pennon.index.btree.order import SortedValues, is_sorted
+
+LOOKUP_FILE = "page_lookup.lance"
+PLAIN_PAGE_FILE = "page_data.lance"
+DEFAULT_BATCH_SIZE = 4096
+
+BATCH_SIZE_KEY = "batch_size"
+RANGED_KEY = "range_partitioned"
+RANGES_KEY = "page_num_per_range_partition"
+
+
+def page_file_name(partition_id: int) -> str:
+    return f"part_{partition_id}_page_data.lance"
+
+
+@dataclass(frozen=True)
+class PageStats:
+    """What a page file's writer tells the driver of it: small, however many rows it holds."""
+
+    file: IndexFile
+    partition_id: int
+    rows: int
+    nulls: int
+    mins: pa.Array
+    maxs: pa.Array
+    null_counts: npt.NDArray[np.uint32]
+
+    @property
+    def pages(self) -> int:
+        return len(self.null_counts)
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """Pages [first_page, first_page + pages) of the tree lie in this file."""
+
+    name: str
+    first_page: int
+    pages: int
+
+
+class PageLookup:
+    """Which pages may hold a value. Pages of NULLs only come first, then at most one where they end."""
+
+    def __init__(
+        self,
+        mins: pa.Array,
+        maxs: pa.Array,
+        null_counts: npt.NDArray[np.uint32],
+        batch_size: int,
+        files: Sequence[PageFile],
+        where: str,
+    ) -> None:
+        self.mins, self.maxs, self.null_counts = mins, maxs, null_counts
+        self.batch_size = batch_size
+        self.files = tuple(files)
+        self.where = where
+        self._check()
+
+    @property
+    def pages(self) -> int:
+        return len(self.null_counts)
+
+    @property
+    def is_ranged(self) -> bool:
+        return not (len(self.files) == 1 and self.files[0].name == PLAIN_PAGE_FILE)
+
+    @property
+    def value_type(self) -> pa.DataType:
+        return self.mins.type
+
+    @cached_property
+    def _values(self) -> tuple[int, SortedValues, SortedValues]:
+        """First page with a value, and the bounds from there on; a page that starts with NULLs has no lower bound."""
+        first = self.maxs.null_count
+        mins, maxs = self.mins.slice(first), self.maxs.slice(first)
+        if mins.null_count:
+            # The one page where NULLs end: any bound not above its values is right, its own first value unknown.
+            mins = pa.concat_arrays([maxs.slice(0, 1), mins.slice(1)])
+        return first, SortedValues(mins), SortedValues(maxs)
+
+    def pages_with_values(
+        self, low: pa.Scalar | None, low_inclusive: bool, high: pa.Scalar | None, high_inclusive: bool
+    ) -> tuple[int, int]:
+        """The run of pages [start, stop) that may hold a value of the interval."""
+        first, mins, maxs = self._values
+        start = 0 if low is None else maxs.position(low, "left" if low_inclusive else "right")
+        stop = len(mins) if high is None else mins.position(high, "right" if high_inclusive else "left")
+        if start == 0 and stop == 0 and self.mins.slice(first).null_count and len(mins):
+            # The stand-in bound of the NULL/value page is too high; only its largest value is known.
+            stop = 1
+        return first + start, first + max(start, stop)
+
+    def pages_with_nulls(self) -> tuple[int, int]:
+        return 0, int(np.count_nonzero(self.null_counts))
+
+    def file_of(self, page: int) -> PageFile:
+        at = int(np.searchsorted(self._first_pages, page, "right")) - 1
+        return self.files[at]
+
+    @cached_property
+    def _first_pages(self) -> npt.NDArray[np.int64]:
+        return np.array([f.first_page for f in self.files], dtype=np.int64)
+
+    @property
+    def memory_bytes(self) -> int:
+        return 2 * (self.mins.nbytes + self.maxs.nbytes) + self.null_counts.nbytes + 200 * len(self.files)
+
+    def _check(self) -> None:
+        """What must hold of every lookup; a reader that trusts a broken one answers wrongly without an error."""
+        pages, all_null, mixed = len(self.mins), self.maxs.null_count, self.mins.null_count - self.maxs.null_count
+        problem = None
+        if not len(self.maxs) == len(self.null_counts) == pages:
+            problem = "columns of different length"
+        elif mixed not in (0, 1) or self.maxs.slice(0, all_null).null_count != all_null:
+            problem = "pages of NULLs that do not come first"
+        elif self.mins.slice(0, all_null + mixed).null_count != all_null + mixed:
+            problem = "NULLs after values"
+        elif not self._nulls_lead(all_null, mixed):
+            problem = "null counts that contradict the pages' bounds"
+        elif not _ascending(self.mins.slice(all_null + mixed), self.maxs.slice(all_null), mixed):
+            problem = "pages that are not in value order"
+        elif sum(f.pages for f in self.files) != pages or any(f.pages == 0 for f in self.files):
+            problem = f"page files that do not add up to its {pages} pages"
+        if problem:
+            raise DamagedFile(f"{self.where} has {problem}", "Rebuild the index with create_index(replace=True)")
+
+
+    def _nulls_lead(self, all_null: int, mixed: int) -> bool:
+        """NULLs fill the leading pages; the page where they end may be told by its count alone."""
+        with_nulls = int(np.count_nonzero(self.null_counts))
+        return bool(self.null_counts[:with_nulls].all()) and all_null + mixed <= with_nulls <= all_null + 1
+
+
+def _ascending(mins: pa.Array, maxs: pa.Array, mixed: int) -> bool:
+    """min <= max on each page, and max <= next min: the sequence min, max, min, max ... never falls."""
+    if len(maxs) == 0:
+        return True
+    paired = maxs.slice(mixed)
+    if len(mins) != len(paired):
+        return False
+    n = len(mins)
+    woven = pa.concat_arrays([mins, paired]).take(pa.array(np.arange(2 * n).reshape(2, n).T.reshape(-1)))
+    return is_sorted(pa.concat_arrays([maxs.slice(0, mixed), woven]))
+
+
+def read_lookup(file: LanceFile, value_type: pa.DataType) -> PageLookup:
+    where = file.where
+    if len(file.schema) < 4 or file.schema.field(0).type != value_type or file.schema.field(1).type != value_type:
+        raise DamagedFile(f"{where} does not hold values of the column's type {value_type}", "Rebuild the index")
+    if file.schema.field(2).type != pa.uint32() or file.schema.field(3).type != pa.uint32():
+        raise DamagedFile(f"{where} does not have the columns of a page lookup", "Rebuild the index")
+    table = file.read().combine_chunks()
+    mins, maxs, null_counts, page_idx = (_flat(table.column(i)) for i in range(4))
+    if not np.array_equal(page_idx.to_numpy(), np.arange(len(page_idx))):
+        raise DamagedFile(f"{where} does not number its pages in order", "Rebuild the index")
+    try:
+        batch_size = int(file.metadata.get(BATCH_SIZE_KEY, DEFAULT_BATCH_SIZE))
+        ranges = _ranges(file.metadata, len(page_idx))
+    except (ValueError, TypeError) as error:
+        raise DamagedFile(f"{where} has unreadable metadata: {error}", "Rebuild the index") from error
+    if batch_size < 1:
+        raise DamagedFile(f"{where} says that a page has {batch_size} rows", "Rebuild the index")
+    return PageLookup(mins, maxs, null_counts.to_numpy(), batch_size, ranges, where)
+
+
+def _ranges(metadata: dict[str, str], pages: int) -> list[PageFile]:
+    if metadata.get(RANGED_KEY) != "true":
+        return [PageFile(PLAIN_PAGE_FILE, 0, pages)] if pages else []
+    files: list[PageFile] = []
+    first = 0
+    for partition, count in json.loads(metadata[RANGES_KEY]):
+        files.append(PageFile(page_file_name(int(partition)), first, int(count)))
+        first += int(count)
+    return files
+
+
+def write_lookup(
+    store: Store, directory: str, value_type: pa.DataType, parts: Sequence[PageStats], batch_size: int, storage_version: str
+) -> IndexFile:
+    """Join what the writers of the ranges reported, in value order, into the one lookup of the tree."""
+    parts = [part for part in parts if part.pages]
+    mins = pa.concat_arrays([p.mins for p in parts]) if parts else pa.array([], value_type)
+    maxs = pa.concat_arrays([p.maxs for p in parts]) if parts else pa.array([], value_type)
+    null_counts = np.concatenate([p.null_counts for p in parts]) if parts else np.empty(0, dtype=np.uint32)
+    files: list[PageFile] = []
+    for part in parts:
+        first = files[-1].first_page + files[-1].pages if files else 0
+        files.append(PageFile(part.file.path, first, part.pages))
+    try:
+        PageLookup(mins, maxs, null_counts, batch_size, files, directory)
+    except DamagedFile as error:
+        raise BuildFailed(f"the ranges of the new index do not fit together: {error.problem}") from error
+    schema = pa.schema(
+        [
+            pa.field("min", value_type),
+            pa.field("max", value_type),
+            pa.field("null_count", pa.uint32(), nullable=False),
+            pa.field("page_idx", pa.uint32(), nullable=False),
+        ]
+    )
+    page_idx = pa.array(np.arange(len(null_counts), dtype=np.uint32))
+    batch = pa.record_batch([mins, maxs, pa.array(null_counts, pa.uint32()), page_idx], schema=schema)
+    metadata = {BATCH_SIZE_KEY: str(batch_size), RANGED_KEY: "false"}
+    if [part.file.path for part in parts] != [PLAIN_PAGE_FILE]:
+        metadata[RANGED_KEY] = "true"
+        metadata[RANGES_KEY] = json.dumps([[p.partition_id, p.pages] for p in parts])
+    batches = [batch] if batch.num_rows else []
+    return write_lance_file(store, directory, LOOKUP_FILE, schema, batches, storage_version, metadata)
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -1,0 +1,186 @@
+"""Writing page files: sorted runs in, one file of fixed-size pages out, with the statistics of every page.
+
+A page file has the columns `values` (exactly the column's type) and `ids` (uint64); page n is rows
+[n * batch_size, (n + 1) * batch_size), so that only the last page of a file may be short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.format.addresses import Addresses
+from pennon.format.files import write_lance_file
+from pennon.format.index_metadata import IndexFile
+from pennon.format.store import Store
+from pennon.index.btree.lookup import PageStats
+from pennon.index.btree.order import SortedValues, argsort, exchange_type
+
+# Rows sorted at once while runs are merged: large enough for numpy, small enough to stay near the processor's caches.
+MERGE_ROWS = 1 << 20
+MERGE_BYTES = 128 << 20
+
+RUN_FIELDS = ("values", "ids")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows in the tree's order: ids of NULLs first, then values ascending with their ids."""
+
+    null_ids: Addresses
+    values: pa.Array
+    ids: Addresses
+
+    @property
+    def rows(self) -> int:
+        return len(self.null_ids) + len(self.ids)
+
+    def slice(self, start: int, stop: int) -> Run:
+        nulls = len(self.null_ids)
+        low, high = max(start - nulls, 0), max(stop - nulls, 0)
+        return Run(self.null_ids[start : min(stop, nulls)], self.values[low:high], self.ids[low:high])
+
+    def to_batch(self) -> pa.RecordBatch:
+        nulls = len(self.null_ids)
+        values = pa.concat_arrays([pa.nulls(nulls, self.values.type), self.values]) if nulls else self.values
+        ids = np.concatenate([self.null_ids, self.ids]) if nulls else self.ids
+        return pa.record_batch([values, pa.array(ids, pa.uint64())], names=list(RUN_FIELDS))
+
+    @classmethod
+    def from_batch(cls, batch: pa.RecordBatch) -> Run:
+        values, ids = batch.column(0), batch.column(1).to_numpy()
+        nulls = values.null_count
+        return cls(ids[:nulls], values.slice(nulls), ids[nulls:])
+
+
+def sort_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
+    """Put unsorted rows in order."""
+    values = pa.concat_arrays([_spelled(v) for v, _ in chunks]) if chunks else pa.array([], exchange_type(value_type))
+    ids = np.concatenate([i for _, i in chunks]) if chunks else np.empty(0, dtype=np.uint64)
+    null_ids = np.empty(0, dtype=np.uint64)
+    if values.null_count:
+        is_null = values.is_null().to_numpy(zero_copy_only=False)
+        null_ids, ids = ids[is_null], ids[~is_null]
+        values = values.drop_null()
+    order = argsort(values)
+    return Run(null_ids, take(values, order), ids[order])
+
+
+def take(values: pa.Array, order: npt.NDArray[np.intp]) -> pa.Array:
+    if pa.types.is_primitive(values.type) and not pa.types.is_boolean(values.type) and values.type.bit_width in (32, 64):
+        # numpy gathers machine words about twice as fast as Arrow's take.
+        word = pa.int64() if values.type.bit_width == 64 else pa.int32()
+        return pa.array(np.take(values.view(word).to_numpy(), order), word).view(values.type)
+    return values.take(pa.array(order))
+
+
+def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
+    """The rows of sorted runs in order, a bounded number at a time."""
+    runs = [run for run in runs if run.rows]
+    if len(runs) == 1:
+        yield runs[0]
+        return
+    for run in runs:
+        if len(run.null_ids):
+            yield Run(run.null_ids, run.values[:0], run.ids[:0])
+    sorted_values = [SortedValues(run.values) for run in runs]
+    starts = [0] * len(runs)
+    for pivot in _pivots(runs):
+        stops = [len(v) if pivot is None else v.position(pivot, "left") for v in sorted_values]
+        parts = [
+            (run.values[a:b], run.ids[a:b]) for run, a, b in zip(runs, starts, stops, strict=True) if b > a
+        ]
+        if parts:
+            yield sort_run(parts, runs[0].values.type) if len(parts) > 1 else Run(runs[0].null_ids[:0], *parts[0])
+        starts = stops
+
+
+def _pivots(runs: Sequence[Run]) -> list[pa.Scalar | None]:
+    """Values that cut the merged rows into pieces of about MERGE_ROWS rows; None ends the last piece."""
+    rows = sum(len(run.ids) for run in runs)
+    size = sum(run.values.nbytes for run in runs)
+    pieces = max(-(-rows // MERGE_ROWS), -(-size // MERGE_BYTES))
+    if pieces <= 1:
+        return [None]
+    step = max(1, rows // (pieces * 64))
+    sample = pa.concat_arrays([take(run.values, np.arange(step - 1, len(run.values), step)) for run in runs])
+    sample = take(sample, argsort(sample))
+    cuts = np.unique(np.arange(1, pieces) * len(sample) // pieces)
+    return [*(sample[int(c)] for c in cuts if c < len(sample)), None]
+
+
+def write_pages(
+    store: Store,
+    directory: str,
+    file_name: str,
+    partition_id: int,
+    runs: Iterator[Run],
+    value_type: pa.DataType,
+    batch_size: int,
+    storage_version: str,
+) -> PageStats:
+    """Write rows that arrive in order. Statistics are collected on the way; no row is held longer than its page."""
+    schema = pa.schema([pa.field("values", value_type), pa.field("ids", pa.uint64(), nullable=False)])
+    stats = _StatsCollector(value_type, batch_size)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for run in runs:
+            batch = run.to_batch()
+            values = _column_typed(batch.column(0), value_type)
+            stats.add(values, len(run.null_ids))
+            yield pa.record_batch([values, batch.column(1)], schema=schema)
+
+    file = write_lance_file(store, directory, file_name, schema, batches(), storage_version)
+    return stats.finish(file, partition_id)
+
+
+class _StatsCollector:
+    """First and last value and null count of every page, wherever the pieces of the stream are cut."""
+
+    def __init__(self, value_type: pa.DataType, batch_size: int) -> None:
+        self._type, self._batch_size = value_type, batch_size
+        self._rows = self._nulls = 0
+        self._mins: list[pa.Array] = []
+        self._maxs: list[pa.Array] = []
+        self._last: pa.Array | None = None  # the newest value, the maximum of a page that ends without another
+
+    def add(self, values: pa.Array, nulls: int) -> None:
+        size = self._batch_size
+        start, stop = self._rows, self._rows + len(values)
+        firsts = np.arange(-(-start // size) * size, stop, size) - start
+        lasts = np.arange(-(-(start + 1) // size) * size - 1, stop, size) - start
+        self._mins.append(_pick(values, firsts))
+        self._maxs.append(_pick(values, lasts))
+        self._last = _pick(values, np.array([len(values) - 1]))
+        self._rows, self._nulls = stop, self._nulls + nulls
+
+    def finish(self, file: IndexFile, partition_id: int) -> PageStats:
+        if self._rows % self._batch_size and self._last is not None:
+            self._maxs.append(self._last)
+        pages = -(-self._rows // self._batch_size)
+        starts = np.arange(pages, dtype=np.int64) * self._batch_size
+        null_counts = np.clip(self._nulls - starts, 0, self._batch_size).astype(np.uint32)
+        mins, maxs = _joined(self._mins, self._type), _joined(self._maxs, self._type)
+        return PageStats(file, partition_id, self._rows, self._nulls, mins, maxs, null_counts)
+
+
+def _joined(pieces: list[pa.Array], value_type: pa.DataType) -> pa.Array:
+    return _column_typed(pa.concat_arrays(pieces), value_type) if pieces else pa.array([], value_type)
+
+
+def _pick(values: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
+    """A copy of a few values that does not keep the rest alive."""
+    return _spelled(values).take(pa.array(positions))
+
+
+def _spelled(values: pa.Array) -> pa.Array:
+    wanted = exchange_type(values.type)
+    return values if values.type == wanted else values.cast(wanted)
+
+
+def _column_typed(values: pa.Array, value_type: pa.DataType) -> pa.Array:
+    return values if values.type == value_type else values.cast(value_type)

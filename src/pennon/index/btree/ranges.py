@@ -1,0 +1,71 @@
+"""Where to cut a column's order into ranges of about equal size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.index.btree.order import SortedValues
+from pennon.index.btree.pages import Run, sort_run, take
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """Cuts between ranges. A cut is a value and the share of the rows with that very value that go before it, so
+    that one hot value spreads over several ranges. The first `null_shares` cuts fall among the NULLs."""
+
+    null_shares: tuple[float, ...]
+    values: pa.Array
+    shares: tuple[float, ...]
+
+    @property
+    def ranges(self) -> int:
+        return len(self.null_shares) + len(self.shares) + 1
+
+    def cut(self, run: Run) -> list[tuple[int, Run]]:
+        """The non-empty pieces of a sorted run, by range number."""
+        nulls = len(run.null_ids)
+        cuts = [round(share * nulls) for share in self.null_shares]
+        ordered = SortedValues(run.values)
+        for i, share in enumerate(self.shares):
+            left, right = ordered.position(self.values[i], "left"), ordered.position(self.values[i], "right")
+            cuts.append(nulls + left + round(share * (right - left)))
+        edges = [0, *cuts, run.rows]
+        return [(r, run.slice(a, b)) for r, (a, b) in enumerate(zip(edges, edges[1:], strict=False)) if b > a]
+
+
+def boundaries_from_sample(sample: pa.Array, ranges: int) -> Boundaries:
+    """Quantiles of a sample, weighted by the bytes a row takes, so that ranges balance memory and not only rows."""
+    run = sort_run([(sample, np.arange(len(sample), dtype=np.uint64))], sample.type)
+    nulls, values = len(run.null_ids), run.values
+    if ranges <= 1 or len(sample) == 0:
+        return Boundaries((), values[:0], ())
+    weights = np.concatenate([np.full(nulls, 9.0), _row_bytes(values)])
+    reached = np.cumsum(weights)
+    # Positions in the sorted sample, fractional, where each range ends.
+    targets = reached[-1] * np.arange(1, ranges) / ranges
+    at = np.searchsorted(reached, targets, "left")
+    before = np.where(at > 0, reached[at - 1], 0.0)
+    positions = at + (targets - before) / weights[at]
+    null_shares = tuple(float(p / nulls) for p in positions if p < nulls)
+    value_positions = [p - nulls for p in positions if p >= nulls]
+    picks = np.minimum(np.array(value_positions, dtype=np.int64), max(len(values) - 1, 0))
+    chosen = take(values, picks) if len(values) else values[:0]
+    ordered = SortedValues(values)
+    shares: list[float] = []
+    for i, position in enumerate(value_positions[: len(chosen)]):
+        left, right = ordered.position(chosen[i], "left"), ordered.position(chosen[i], "right")
+        # A value seen once stands for itself alone; one seen often is cut where the quantile falls inside it.
+        shares.append(0.0 if right - left == 1 else min(1.0, max(0.0, (position - left) / (right - left))))
+    return Boundaries(null_shares, chosen, tuple(shares))
+
+
+def _row_bytes(values: pa.Array) -> np.ndarray:
+    if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
+        offsets = np.frombuffer(values.buffers()[1], dtype=np.int64)[values.offset : values.offset + len(values) + 1]
+        return np.diff(offsets) + 16.0
+    return np.full(len(values), 16.0)
+
+

@@ -1,0 +1,170 @@
+"""Reading one B-tree segment: the lookup first, then only the pages a predicate needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.errors import DamagedFile
+from pennon.format.addresses import Addresses
+from pennon.format.files import LanceFile, ReadCounter
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.store import Store
+from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
+from pennon.index.btree.order import SortedValues, is_sorted, same_value
+from pennon.index.btree.pages import Run
+from pennon.index.cache import ByteCache
+from pennon.index.fragment_reuse import FragmentReuse
+from pennon.index.intervals import Interval
+from pennon.index.kind import Estimate
+
+# Pages fetched by one read when a predicate needs many neighbours: 1 Mi rows at the default page size.
+READ_PAGES = 256
+
+
+@dataclass(frozen=True)
+class Page:
+    """A loaded page: NULLs, then values. Ids are today's, as far as the Fragment Reuse Index moves them."""
+
+    null_ids: Addresses
+    values: SortedValues
+    ids: Addresses
+
+    @property
+    def nbytes(self) -> int:
+        return self.null_ids.nbytes + self.ids.nbytes + self.values.nbytes + 512
+
+    def ids_within(self, interval: Interval) -> Addresses:
+        start, stop = 0, len(self.ids)
+        if interval.low is not None:
+            start = self.values.position(interval.low, "left" if interval.low_inclusive else "right")
+        if interval.high is not None:
+            stop = self.values.position(interval.high, "right" if interval.high_inclusive else "left")
+        return self.ids[start:stop]
+
+
+class BTreeSegment:
+    """An opened segment. Pages and lookup live in the shared cache; the object itself is cheap."""
+
+    def __init__(
+        self,
+        store: Store,
+        segment: IndexSegment,
+        value_type: pa.DataType,
+        cache: ByteCache,
+        counter: ReadCounter,
+        reuse: FragmentReuse | None = None,
+    ) -> None:
+        self._store, self._segment, self._type = store, segment, value_type
+        self._cache, self._counter, self._reuse = cache, counter, reuse
+        self._files: dict[str, LanceFile] = {}
+        self._key = (store.location.uri, segment.uuid, reuse.uuid if reuse else None)
+        self.lookup: PageLookup = cache.get_or_load((store.location.uri, segment.uuid, "lookup"), self._load_lookup)
+
+    def search(self, intervals: Sequence[Interval], nulls: bool) -> Addresses:
+        """Ids of the rows whose value lies in one of the (disjoint, ascending) intervals, or is NULL if asked for."""
+        found: list[Addresses] = []
+        if nulls:
+            for _, page in self._pages(*self.lookup.pages_with_nulls()):
+                found.append(page.null_ids)
+        for interval in intervals:
+            start, stop = self._page_run(interval)
+            for _, page in self._pages(start, stop):
+                found.append(page.ids_within(interval))
+        return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
+
+    def estimate(self, intervals: Sequence[Interval], nulls: bool) -> Estimate:
+        """What a search would read; the lookup alone answers."""
+        runs = [self.lookup.pages_with_nulls()] if nulls else []
+        runs += [self._page_run(interval) for interval in intervals]
+        pages, rows, seen = 0, 0, 0
+        for start, stop in runs:
+            pages += max(0, stop - max(start, seen))
+            # Rows of the two end pages are shared with what lies outside the interval.
+            rows += max(stop - start - 2, 0) * self.lookup.batch_size + min(stop - start, 2) * self.lookup.batch_size // 2
+            seen = max(seen, stop)
+        return Estimate(pages, rows)
+
+    def runs(self, file: PageFile, batch_rows: int) -> Iterator[Run]:
+        """All rows of one page file in order, as stored, a bounded number at a time."""
+        opened = self._file(file.name)
+        for batch in opened.batches(0, opened.num_rows, batch_rows):
+            yield Run.from_batch(batch)
+
+    def _page_run(self, interval: Interval) -> tuple[int, int]:
+        return self.lookup.pages_with_values(
+            interval.low, interval.low_inclusive, interval.high, interval.high_inclusive
+        )
+
+    def _pages(self, start: int, stop: int) -> Iterator[tuple[int, Page]]:
+        page = start
+        while page < stop:
+            cached = self._cache.get((*self._key, page))
+            if cached is not None:
+                yield page, cached
+                page += 1
+                continue
+            file = self.lookup.file_of(page)
+            until = min(stop, file.first_page + file.pages, page + READ_PAGES)
+            ahead = next((p for p in range(page + 1, until) if self._cache.get((*self._key, p)) is not None), until)
+            yield from self._load_pages(file, page, ahead)
+            page = ahead
+
+    def _load_pages(self, file: PageFile, start: int, stop: int) -> Iterator[tuple[int, Page]]:
+        size = self.lookup.batch_size
+        opened = self._file(file.name)
+        expected = -(-opened.num_rows // size)
+        if expected != file.pages:
+            raise DamagedFile(f"{opened.where} has {expected} pages, its lookup says {file.pages}")
+        first_row = (start - file.first_page) * size
+        last_row = min((stop - file.first_page) * size, opened.num_rows)
+        table = opened.read(first_row, last_row - first_row)
+        values, ids = _flat(table.column(0)), _flat(table.column(1)).to_numpy()
+        for page in range(start, stop):
+            rows = slice((page - start) * size, min((page - start + 1) * size, len(ids)))
+            loaded = self._check_page(page, values.slice(rows.start, rows.stop - rows.start), ids[rows], opened.where)
+            self._cache.put((*self._key, page), loaded, loaded.nbytes)
+            yield page, loaded
+
+    def _check_page(self, page: int, values: pa.Array, ids: Addresses, where: str) -> Page:
+        """A page must be what the lookup says of it, or its file is damaged."""
+        lookup, nulls = self.lookup, values.null_count
+        present = values.slice(nulls)
+        sound = nulls == lookup.null_counts[page] and present.null_count == 0 and is_sorted(present)
+        if sound and len(present):
+            low, high = lookup.mins[page], lookup.maxs[page]
+            sound = same_value(present[-1], high) and (not low.is_valid or nulls > 0 or same_value(present[0], low))
+        if not sound:
+            raise DamagedFile(f"page {page} in {where} is not what the lookup says", "Rebuild the index")
+        null_ids, value_ids = ids[:nulls].copy(), ids[nulls:].copy()
+        if self._reuse is not None:
+            moved, alive = self._reuse.remap(null_ids)
+            null_ids = moved[alive]
+            moved, alive = self._reuse.remap(value_ids)
+            value_ids, present = moved[alive], present.filter(pa.array(alive))
+        return Page(null_ids, SortedValues(present), value_ids)
+
+    def _load_lookup(self) -> tuple[PageLookup, int]:
+        lookup = read_lookup(self._file(LOOKUP_FILE), self._type)
+        return lookup, lookup.memory_bytes
+
+    def _file(self, name: str) -> LanceFile:
+        if name not in self._files:
+            path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)
+            opened = LanceFile(self._store, path, self._counter, size)
+            if name != LOOKUP_FILE:
+                self._check_page_file(opened)
+            self._files[name] = opened
+        return self._files[name]
+
+    def _check_page_file(self, file: LanceFile) -> None:
+        types = [field.type for field in file.schema]
+        if types[:2] != [self._type, pa.uint64()]:
+            raise DamagedFile(f"{file.where} does not hold (value, id) rows of type {self._type}", "Rebuild the index")
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

@@ -1,0 +1,1 @@
+"""One module a verb; each reads top to bottom as plan -> tasks -> results -> commit."""

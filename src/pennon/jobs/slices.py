@@ -1,0 +1,43 @@
+"""Cutting a table into tasks of about equal work, and the memory a task may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from pennon.errors import InvalidArgument
+from pennon.format.manifest import Fragment
+from pennon.format.snapshot import ScanSlice
+
+DEFAULT_TASK_MEMORY = 1 << 30
+ROWS_PER_TASK = 2_500_000
+
+
+def task_memory(requested: int | None) -> int:
+    """The memory budget of one task in bytes: as asked for, else from PENNON_TASK_MEMORY, else 1 GiB."""
+    memory = requested if requested is not None else int(os.environ.get("PENNON_TASK_MEMORY", DEFAULT_TASK_MEMORY))
+    if memory < 64 << 20:
+        raise InvalidArgument(f"a task memory of {memory} bytes is too little", "Give at least 64 MiB")
+    return memory
+
+
+def cut_slices(fragments: Iterable[Fragment], rows_per_slice: int) -> list[ScanSlice]:
+    """Small fragments are joined, large ones split; neighbours stay together."""
+    slices: list[ScanSlice] = []
+    group: list[int] = []
+    filled = 0
+    for fragment in fragments:
+        rows = fragment.live_rows
+        if rows > rows_per_slice * 3 // 2:
+            pieces = -(-rows // rows_per_slice)
+            edges = [rows * i // pieces for i in range(pieces + 1)]
+            slices += [ScanSlice((fragment.id,), a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+            continue
+        if group and filled + rows > rows_per_slice:
+            slices.append(ScanSlice(tuple(group)))
+            group, filled = [], 0
+        group.append(fragment.id)
+        filled += rows
+    if group:
+        slices.append(ScanSlice(tuple(group)))
+    return slices

@@ -1,0 +1,90 @@
+"""What indices a table has: their segments, coverage and sizes, from metadata alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyroaring import BitMap
+
+from pennon.format.index_metadata import LogicalIndex, group_segments
+from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.registry import kind_of, why_unusable
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One segment as users see it. `fragments` are the live fragments it answers for."""
+
+    uuid: str
+    fragments: tuple[int, ...]
+    rows: int
+    size_bytes: int
+    files: int
+    index_version: int
+    dataset_version: int
+    created_at: datetime | None
+    unusable: str | None
+
+
+@dataclass(frozen=True)
+class Index:
+    """A logical index: all segments of one name."""
+
+    name: str
+    type: str
+    columns: tuple[str, ...]
+    segments: tuple[Segment, ...]
+    rows_covered: int
+    rows_total: int
+    uncovered_fragments: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def coverage(self) -> float:
+        """Share of the table's live rows that the index answers for."""
+        return self.rows_covered / self.rows_total if self.rows_total else 1.0
+
+
+def list_indices(snapshot: Snapshot) -> list[Index]:
+    reuse = read_fragment_reuse(snapshot)
+    return [_index(snapshot, index, reuse) for index in group_segments(snapshot.manifest.segments)]
+
+
+def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None) -> Index:
+    manifest = snapshot.manifest
+    covered = BitMap()
+    segments: list[Segment] = []
+    for segment in index.segments:
+        live = effective_coverage(segment, snapshot, reuse, index.segments)
+        unusable = why_unusable(segment)
+        if unusable is None:
+            covered |= live
+        segments.append(
+            Segment(
+                uuid=segment.uuid,
+                fragments=tuple(live),
+                rows=manifest.rows_in(live),
+                size_bytes=segment.size_bytes,
+                files=len(segment.files),
+                index_version=segment.index_version,
+                dataset_version=segment.dataset_version,
+                created_at=segment.created_at,
+                unusable=unusable,
+            )
+        )
+    kind = kind_of(index.segments[0])
+    columns = [snapshot.columns.by_id(field) for field in index.fields]
+    return Index(
+        name=index.name,
+        type=kind.name if kind else index.segments[0].type_url.rpartition(".")[2] or "unknown",
+        columns=tuple(column.path if column else "(dropped)" for column in columns),
+        segments=tuple(segments),
+        rows_covered=manifest.rows_in(covered),
+        rows_total=manifest.rows_in(manifest.live),
+        uncovered_fragments=tuple(manifest.live - covered),
+    )

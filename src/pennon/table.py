@@ -1,0 +1,207 @@
+"""The facade: one short method a verb."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pennon.engine import Engine, ProgressListener
+from pennon.errors import InvalidArgument
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Location
+from pennon.index.cache import SHARED_CACHE
+from pennon.index.registry import kind_named
+from pennon.jobs.build_btree import BTreePlan, plan_btree
+from pennon.jobs.create_index import create_index
+from pennon.jobs.publish import drop_index, publish
+from pennon.jobs.slices import task_memory
+from pennon.query import execute
+from pennon.query.catalog import Catalog
+from pennon.query.execute import ScanRequest
+from pennon.query.explain import Explanation, explain
+from pennon.query.inventory import Index, list_indices
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Table:
+    """A Lance table at one version. Verbs that commit move the handle to what they committed; `refresh()` moves it
+    to the newest version."""
+
+    def __init__(
+        self, snapshot: Snapshot, spark: SparkSession | None = None, progress: ProgressListener | None = None
+    ) -> None:
+        self._snapshot = snapshot
+        self._spark = spark
+        self._progress = progress
+        self._engine: Engine | None = None
+        self._catalog: Catalog | None = None
+
+    @property
+    def uri(self) -> str:
+        return self._snapshot.uri
+
+    @property
+    def version(self) -> int:
+        return self._snapshot.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._snapshot.dataset.schema
+
+    def refresh(self) -> Table:
+        """Move to the newest version."""
+        self._move_to(self._snapshot.latest())
+        return self
+
+    def indices(self) -> list[Index]:
+        """Every index: type, columns, segments, coverage, sizes."""
+        return list_indices(self._snapshot)
+
+    def plan_index(
+        self,
+        column: str,
+        index_type: str = "BTREE",
+        name: str | None = None,
+        *,
+        ranges: int | None = None,
+        rows_per_range: int | None = None,
+        batch_size: int = 4096,
+        fragment_ids: Sequence[int] | None = None,
+        rows_per_task: int | None = None,
+        task_memory_bytes: int | None = None,
+    ) -> BTreePlan:
+        """What `create_index` would do to the newest version. Starts no Spark session: it counts this machine's cores
+        when there is none yet."""
+        kind_named(index_type)
+        if name is not None and (not name or name.startswith("__")):
+            raise InvalidArgument(f"{name!r} cannot be the name of an index", "Names are not empty or start with '__'")
+        parallelism = self._engine.parallelism if self._engine else os.cpu_count() or 1
+        return plan_btree(
+            self._snapshot.latest(),
+            column,
+            name=name,
+            ranges=ranges,
+            rows_per_range=rows_per_range,
+            batch_size=batch_size,
+            fragment_ids=fragment_ids,
+            parallelism=parallelism,
+            rows_per_task=rows_per_task,
+            memory_bytes=task_memory(task_memory_bytes),
+        )
+
+    def create_index(
+        self,
+        column: str,
+        index_type: str = "BTREE",
+        name: str | None = None,
+        *,
+        replace: bool = True,
+        ranges: int | None = None,
+        rows_per_range: int | None = None,
+        batch_size: int = 4096,
+        fragment_ids: Sequence[int] | None = None,
+        rows_per_task: int | None = None,
+        task_memory_bytes: int | None = None,
+    ) -> Index:
+        """Build an index on Spark and commit it. With `fragment_ids`, one segment over those fragments, beside the
+        segments the index already has."""
+        self.refresh()
+        plan = self.plan_index(
+            column,
+            index_type,
+            name,
+            ranges=ranges,
+            rows_per_range=rows_per_range,
+            batch_size=batch_size,
+            fragment_ids=fragment_ids,
+            rows_per_task=rows_per_task,
+            task_memory_bytes=task_memory_bytes,
+        )
+        self._move_to(create_index(self._attach, self._snapshot, plan, replace=replace, whole=fragment_ids is None))
+        return next(index for index in self.indices() if index.name == plan.name)
+
+    def drop_index(self, name: str) -> None:
+        """Remove an index from the newest version; its files go when old versions are cleaned up."""
+        self._move_to(publish(self._snapshot, drop_index(name)))
+
+    def scan(
+        self,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+    ) -> pa.Table:
+        """The rows a filter selects, through indices where they help."""
+        return execute.scan(self._indices(), _request(filter, columns, limit, with_row_id, with_row_address))
+
+    def scan_batches(
+        self,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        limit: int | None = None,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        batch_size: int | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same rows, lazily; rows found by indices come before those of scanned fragments."""
+        request = _request(filter, columns, limit, with_row_id, with_row_address, batch_size)
+        return execute.scan_batches(self._indices(), request)
+
+    def count(self, filter: str | None = None) -> int:
+        """How many rows a filter selects; answered without touching the data where indices cover it."""
+        return execute.count(self._indices(), filter)
+
+    def explain(
+        self, filter: str | None = None, columns: Sequence[str] | None = None, *, analyze: bool = False
+    ) -> Explanation:
+        """What `scan` would do; with `analyze`, run it and say what it touched."""
+        return explain(self._indices(), _request(filter, columns), analyze)
+
+    def _indices(self) -> Catalog:
+        if self._catalog is None:
+            self._catalog = Catalog.read(self._snapshot, SHARED_CACHE)
+        return self._catalog
+
+    def _attach(self) -> Engine:
+        if self._engine is None:
+            self._engine = Engine.attach(self._spark, progress=self._progress)
+        return self._engine
+
+    def _move_to(self, snapshot: Snapshot) -> None:
+        if snapshot is not self._snapshot:
+            self._snapshot, self._catalog = snapshot, None
+
+    def __repr__(self) -> str:
+        return f"Table({self.uri!r}, version={self.version})"
+
+
+def open_table(
+    uri: str | os.PathLike[str],
+    version: int | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    progress: ProgressListener | None = None,
+) -> Table:
+    """Open a Lance table. Starts nothing: a Spark session is looked for when a verb needs one."""
+    return Table(Snapshot.open(Location.of(os.fspath(uri), storage_options), version), spark, progress)
+
+
+def _request(
+    filter: str | None,
+    columns: Sequence[str] | None = None,
+    limit: int | None = None,
+    with_row_id: bool = False,
+    with_row_address: bool = False,
+    batch_size: int | None = None,
+) -> ScanRequest:
+    chosen = None if columns is None else tuple(columns)
+    return ScanRequest(filter, chosen, limit, with_row_id, with_row_address, batch_size)

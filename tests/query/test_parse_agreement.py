@@ -1,0 +1,391 @@
+"""The tree of a filter is true for exactly the rows that Lance's own full scan returns for the same text.
+
+The oracle is stock pylance without any index. The rows of a tree are found from its intervals by comparing values in
+the order the format defines, written anew here, and from its opaque parts by scanning for their text alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pennon.errors import InvalidFilter
+from pennon.query.parse import parse_filter
+from pennon.query.predicate import And, ColumnRanges, Node, Opaque, Or
+
+Rows = frozenset[int]
+Literals = list[str]
+
+DAY = 86_400
+NEW_YEAR = 18_262  # days from the epoch to 2020-01-01
+
+
+def integers(type_: pa.DataType) -> pa.Array:
+    bits = type_.bit_width
+    low, high = (0, (1 << bits) - 1) if pa.types.is_unsigned_integer(type_) else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    candidates = [0, 1, 2, 3, -1, -2, low, low + 1, high, high - 1, 127, 128, 2**24 + 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63]
+    return pa.array(sorted({value for value in candidates if low <= value <= high}), type_)
+
+
+def floats(type_: pa.DataType) -> pa.Array:
+    width = type_.bit_width // 8
+    info = np.finfo(f"f{width}")
+    usual = [0.0, -0.0, 0.5, -0.5, 1.0, 1.5, -1.5, 0.1, -0.1, 2.0, 2048, 2050, 16777216, np.inf, -np.inf, np.nan]
+    usual += [info.max, info.min, info.smallest_subnormal, np.nextafter(info.dtype.type(1), info.dtype.type(2))]
+    with np.errstate(all="ignore"):
+        values = np.array(usual).astype(info.dtype)
+    quiet = values[15:16].view(f"u{width}")
+    sign = np.array([1 << (8 * width - 1)], dtype=quiet.dtype)
+    nans = np.concatenate([quiet | sign, quiet + 1, (quiet + 1) | sign]).view(info.dtype)  # other signs and payloads
+    return pa.array(np.concatenate([values, nans]), type_)
+
+
+def moments(type_: pa.DataType) -> pa.Array:
+    ticks = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[type_.unit]
+    around = [0, NEW_YEAR * DAY, NEW_YEAR * DAY + 5 * 3600, NEW_YEAR * DAY - 2 * 3600, (NEW_YEAR + 1) * DAY, -DAY]
+    values = [second * ticks + offset for second in around for offset in (-1, 0, 1)]
+    values += [NEW_YEAR * DAY * ticks + ticks // 2, -(2**62), 2**62] if type_.unit == "ns" else [-(10**6) * ticks]
+    return pa.array(sorted(set(values)), type_)
+
+
+def decimals(type_: pa.DataType) -> pa.Array:
+    digits = type_.precision - type_.scale
+    texts = ["0", "1", "-1", "3", "-3", "9" * digits, "-" + "9" * digits]
+    texts += ["1.5", "-3.3", "1.1"] if type_.scale else []
+    return pa.array([Decimal(text) for text in texts], type_)
+
+
+TEXTS = ["", "a", "A", "ab", "abc", "ac", "a%", "a_", "a\\b", "b", "é", "éa", "ê", "z", "1", "it's", "\U0010ffff", "\ud7ff\ue000"]
+BYTES = [b"", b"\x00", b"a", b"aa", b"ab", b"ab\x00", b"b", b"\xff", b"\xff\xff"]
+
+SMALL = ["0", "1", "-1", "3", "01"]
+HUGE = ["9007199254740993", "9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551616"]
+CAST_INTEGERS = ["cast(1 as bigint)", "cast(3 as int)", "1::smallint", "cast(200 as tinyint)", "cast('1' as bigint)", "cast(1.5 as double)"]
+REALS = ["0.0", "-0.0", "-0", "0.1", "-0.1", "0.5", "1.", ".5", "1e0", "1.5", "2049", "65504", "65519", "65520", "1e39", "-1e39", "1e999", "1e-50"]
+CAST_REALS = [f"cast('{text}' as double)" for text in ("nan", "NaN", "-nan", "inf", "-inf", "0.1", "-0.0", "1.5")]
+CAST_REALS += ["cast(0.1 as float)", "cast(0.5 as float)", "cast(0.1 as double)", "cast(1 as double)", "cast('nan' as float)", "1.5::double"]
+STRINGS = ["'a'", '"a"', "''", "'ab'", "'é'", "'it''s'", "'z'", "'1'", "'2020-01-01'", "'true'", "'\\'", "cast('a' as string)"]
+BINARY = ["X''", "X'61'", "x'6162'", "X'ff'", "X'1'", "X'zz'", "0x6162", "X'616200'"]
+DATES = ["date '2020-01-01'", "DATE '1970-01-01'", "cast('2020-01-02' as date)", "date '1969-12-31'", "'2020-01-01'::date"]
+DATES += ["date '0001-01-01'", "date '2500-01-01'", "date '2020-1-1'", "date '2020-02-30'"]
+TIMES = ["timestamp '2020-01-01'", "timestamp '2020-01-01 00:00:00'", "TIMESTAMP '1970-01-01T00:00:00'", "timestamp '1969-12-31 23:59:59'"]
+TIMES += ["timestamp '2020-01-01 00:00:00.5'", "timestamp '1969-12-31 23:59:59.5'", "timestamp '2020-01-01 00:00:00.000001'"]
+TIMES += ["timestamp '2020-01-01 00:00:00.0000015'", "cast('2020-01-01 05:00:00' as timestamp)", "cast('2020-01-01' as timestamp(9))"]
+TIMES += ["cast('2020-01-01 00:00:00.25' as timestamp(3))", "timestamp '2500-01-01'", "timestamp '0001-01-01'", "timestamp '2020-01-01 00:00:60'"]
+TIMES += ["timestamp '2020-01-01T00:00:00Z'", "timestamp '2020-01-01 00:00:00+02:00'", "timestamp '2019-12-31 22:00:00'", "timestamp '2020-01-01 00:00'"]
+DECIMALS = ["cast(1.5 as decimal(10,1))", "cast('1.5' as decimal(10,1))", "cast(1 as decimal(38,0))", "cast(1.10 as decimal(10,2))"]
+DECIMALS += ["cast(-3.3 as decimal(5,3))", "cast(1.25 as decimal(10,1))", "cast(99999 as decimal(3,0))", "99999999999", "999999999"]
+CONSTANTS = ["TRUE", "false", "NULL", "cast(NULL as bigint)"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A column type, values to store in it, and the literals worth every operator; the others get a few."""
+
+    type: pa.DataType
+    values: Callable[[pa.DataType], pa.Array]
+    literals: Literals = field(default_factory=list)
+
+
+def texts(type_: pa.DataType) -> pa.Array:
+    return pa.array(TEXTS, type_)
+
+
+def binaries(type_: pa.DataType) -> pa.Array:
+    width = getattr(type_, "byte_width", None) if pa.types.is_fixed_size_binary(type_) else None
+    return pa.array([value for value in BYTES if width is None or len(value) == width], type_)
+
+
+def plain(*values: object) -> Callable[[pa.DataType], pa.Array]:
+    return lambda type_: pa.array(values, type_)
+
+
+def edges(bits: int) -> Literals:
+    half, full = 1 << (bits - 1), 1 << bits
+    return SMALL + [str(edge) for edge in (half - 1, half, -half + 1, -half, -half - 1, full - 1, full)] + CAST_INTEGERS
+
+
+FLOAT_LITERALS = SMALL + REALS + CAST_REALS + ["16777217", *HUGE]
+KINDS: dict[str, Kind] = {
+    **{f"i{bits}": Kind(getattr(pa, f"int{bits}")(), integers, edges(bits)) for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": Kind(getattr(pa, f"uint{bits}")(), integers, edges(bits)) for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": Kind(getattr(pa, f"float{bits}")(), floats, FLOAT_LITERALS) for bits in (16, 32, 64)},
+    "b": Kind(pa.bool_(), plain(True, False), ["TRUE", "FALSE", "1"]),
+    "d32": Kind(pa.date32(), plain(0, NEW_YEAR, NEW_YEAR + 1, -1, 10**5), DATES + TIMES[:2]),
+    "d64": Kind(pa.date64(), plain(*(1000 * DAY * day for day in (0, NEW_YEAR, NEW_YEAR + 1, -1))), DATES + TIMES[:2]),
+    **{f"t{unit}": Kind(pa.timestamp(unit), moments, TIMES + DATES) for unit in ("s", "ms", "us", "ns")},
+    "utc_s": Kind(pa.timestamp("s", "UTC"), moments, TIMES + DATES[:2]),
+    "utc_ns": Kind(pa.timestamp("ns", "+00:00"), moments, TIMES + DATES[:2]),
+    "cairo": Kind(pa.timestamp("ms", "+02:00"), moments, TIMES + DATES[:2]),
+    "york": Kind(pa.timestamp("us", "America/New_York"), moments, TIMES + DATES[:2]),
+    "dec": Kind(pa.decimal128(10, 1), decimals, SMALL + DECIMALS),
+    "dec0": Kind(pa.decimal128(38, 0), decimals, SMALL + DECIMALS),
+    "dec10": Kind(pa.decimal128(38, 10), decimals, SMALL + DECIMALS),
+    "dec256": Kind(pa.decimal256(50, 3), decimals, SMALL + DECIMALS + HUGE),
+    "s": Kind(pa.string(), texts, STRINGS),
+    "ls": Kind(pa.large_string(), texts, STRINGS),
+    "bin": Kind(pa.binary(), binaries, BINARY),
+    "lbin": Kind(pa.large_binary(), binaries, BINARY),
+    "fsb": Kind(pa.binary(2), binaries, BINARY),
+    "time": Kind(pa.time32("s"), plain(0, 1, 3), SMALL[:2]),
+    "time_ns": Kind(pa.time64("ns"), plain(0, 1, 3), SMALL[:2]),
+    "duration": Kind(pa.duration("ms"), plain(0, 1, -3), SMALL[:2]),
+}
+POOL = ["1", "300", "0.1", "cast(1.5 as double)", "'a'", "'2020-01-01'", "X'6162'", "date '2020-01-01'", "timestamp '2020-01-01'"]
+POOL += ["cast(1.5 as decimal(10,1))", *CONSTANTS]
+
+HEIGHT = 32
+
+
+def total_order(array: pa.Array) -> list[object]:
+    """A key per row that sorts as the B-tree does; None for NULL."""
+    if pa.types.is_floating(array.type):
+        width = array.type.bit_width // 8
+        bits = array.fill_null(0).to_numpy(zero_copy_only=False).view(f"u{width}").tolist()
+        top = 1 << (8 * width - 1)
+        keys = [value ^ (2 * top - 1) if value & top else value | top for value in bits]
+        return [key if valid else None for key, valid in zip(keys, array.is_valid().to_pylist(), strict=True)]
+    if pa.types.is_temporal(array.type):
+        return array.view(pa.int32() if array.type.bit_width == 32 else pa.int64()).to_pylist()
+    if str(array.type) in ("string", "large_string"):
+        return [None if value is None else value.encode() for value in array.to_pylist()]
+    return array.to_pylist()
+
+
+@dataclass
+class World:
+    """One table in Lance, and both ways to ask it."""
+
+    dataset: lance.LanceDataset
+    table: pa.Table
+    keys: dict[str, list[object]] = field(default_factory=dict)
+    opaque: dict[str, Rows] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> dict[str, pa.DataType]:
+        paths = {name: self.table.schema.field(name).type for name in self.table.column_names}
+        return paths | {f"st.{inner.name}": inner.type for inner in self.table.schema.field("st").type}
+
+    def scan(self, sql: str) -> Rows | None:
+        """The rows of a full scan; None if Lance refuses the filter."""
+        try:
+            found = self.dataset.scanner(filter=sql, columns=["row"], use_scalar_index=False).to_table()
+        except (OSError, ValueError, RuntimeError):
+            return None
+        return frozenset(found["row"].to_pylist())
+
+    def rows(self, node: Node) -> Rows:
+        """The rows a tree stands for."""
+        if isinstance(node, And):
+            everything = frozenset(range(self.table.num_rows))
+            return everything.intersection(*(self.rows(child) for child in node.children))
+        if isinstance(node, Or):
+            return frozenset().union(*(self.rows(child) for child in node.children))
+        if isinstance(node, Opaque):
+            if node.sql not in self.opaque:
+                found = self.scan(node.sql)
+                assert found is not None, f"Lance refuses the opaque part {node.sql!r}"
+                self.opaque[node.sql] = found
+            return self.opaque[node.sql]
+        ends = list(bounds(node))
+        keys = enumerate(self.column(node.column))
+        return frozenset(row for row, key in keys if (node.nulls if key is None else within(ends, key)))
+
+    def column(self, path: str) -> list[object]:
+        if path not in self.keys:
+            root, *rest = path.split(".")
+            array = self.table[root].combine_chunks()
+            for part in rest:
+                array = pa.compute.struct_field(array, part)
+            self.keys[path] = total_order(array)
+        return self.keys[path]
+
+
+def within(ends: list[tuple[object, bool, object, bool]], key: object) -> bool:
+    return any(
+        (low is None or low < key or (low_inclusive and low == key))
+        and (high is None or key < high or (high_inclusive and key == high))
+        for low, low_inclusive, high, high_inclusive in ends
+    )
+
+
+def bounds(ranges: ColumnRanges) -> Iterator[tuple[object, bool, object, bool]]:
+    for interval in ranges.intervals:
+        ends: list[object] = []
+        for scalar in (interval.low, interval.high):
+            assert scalar is None or scalar.type == ranges.type
+            ends.append(None if scalar is None else total_order(pa.repeat(scalar, 1))[0])
+        yield ends[0], interval.low_inclusive, ends[1], interval.high_inclusive
+
+
+def leaves(node: Node) -> list[Node]:
+    return [leaf for child in node.children for leaf in leaves(child)] if isinstance(node, And | Or) else [node]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    columns: dict[str, pa.Array] = {}
+    for shift, (name, kind) in enumerate(KINDS.items()):
+        values = pa.concat_arrays([kind.values(kind.type), pa.nulls(1, kind.type)])
+        assert len(values) <= HEIGHT
+        # Each column starts elsewhere in its values, so that two columns do not move together.
+        columns[name] = values.take(pa.array([(row + 3 * shift) % len(values) for row in range(HEIGHT)]))
+    parts = [columns["i32"], columns["f32"], columns["s"], columns["u64"]]
+    nulls = pa.array([row % 7 == 0 for row in range(HEIGHT)])
+    columns["st"] = pa.StructArray.from_arrays(parts, names=["i", "f", "s", "u"], mask=nulls)
+    columns["row"] = pa.array(range(HEIGHT))
+    path: Path = tmp_path_factory.mktemp("agreement") / "table.lance"
+    dataset = lance.write_dataset(pa.table(columns), str(path))
+    return World(dataset, dataset.to_table())
+
+
+def agree(world: World, sql: str) -> Node | None:
+    """Checks one filter; returns its tree, or None if Lance refuses the filter."""
+    expected = world.scan(sql)
+    try:
+        node = parse_filter(sql, world.columns)
+    except InvalidFilter:
+        assert expected is None, f"{sql!r} is a filter to Lance"
+        return None
+    if expected is None:
+        assert not node.exact or node in (And(()), Or(())), f"Lance refuses {sql!r}, but the tree answers it: {node}"
+        return None
+    found = world.rows(node)
+    if all(leaf.exact or isinstance(leaf, Opaque) for leaf in leaves(node)):
+        assert found == expected, f"{sql!r} became {node}"
+    else:
+        assert found >= expected, f"{sql!r} became {node}"
+    return node
+
+
+def forms(column: str, literal: str, other: str) -> Iterator[str]:
+    for operator in ("=", "!=", "<", "<=", ">", ">="):
+        yield f"{column} {operator} {literal}"
+    yield f"{literal} < {column}"
+    yield f"{literal} >= {column}"
+    yield f"NOT {column} = {literal}"
+    yield f"NOT ({column} <= {literal})"
+    yield f"NOT (NOT ({column} > {literal}))"
+    yield f"{column} BETWEEN {literal} AND {other}"
+    yield f"{column} NOT BETWEEN {other} AND {literal}"
+    yield f"NOT ({column} BETWEEN {other} AND {literal})"
+    yield f"{column} IN ({literal})"
+    yield f"{column} NOT IN ({literal}, {other})"
+    yield f"{column} IN ({literal}, {other}, NULL)"
+    yield f"NOT ({column} IN ({literal}, {other}))"
+    yield f"{column} NOT IN ({literal}, NULL)"
+    yield f"{column} IN ({', '.join([literal, other, literal, other])})"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_operator_and_literal_of_a_type_means_what_it_means_to_lance(world: World, name: str) -> None:
+    literals = KINDS[name].literals
+    answered = 0
+    for literal, other in zip(literals, literals[1:] + literals[:1], strict=True):
+        for sql in forms(name, literal, other):
+            node = agree(world, sql)
+            answered += node is not None and not isinstance(node, Opaque)
+    # Were everything opaque, nothing would be tested.
+    assert answered > len(literals) or name in ("time", "time_ns", "duration")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_literal_of_any_other_type_means_what_it_means_to_lance(world: World, name: str) -> None:
+    for literal in POOL:
+        for sql in (
+            f"{name} <= {literal}",
+            f"{name} == {literal}",
+            f"{name} <> {literal}",
+            f"NOT ({name} > {literal})",
+            f"{name} IN ({literal}, {literal})",
+            f"NOT ({name} IN ({literal}))",
+            f"{name} BETWEEN {literal} AND NULL",
+            f"{name} NOT BETWEEN NULL AND {literal}",
+        ):
+            agree(world, sql)
+
+
+@pytest.mark.parametrize("name", [*KINDS, "st", "st.i", "st.f", "st.s", "st.u"])
+def test_null_and_truth_tests_mean_what_they_mean_to_lance(world: World, name: str) -> None:
+    for test in ("NULL", "TRUE", "FALSE"):
+        for sql in (f"{name} IS {test}", f"{name} IS NOT {test}", f"NOT ({name} IS {test})", f"NOT {name} IS NOT {test}"):
+            agree(world, sql)
+    for sql in (name, f"NOT {name}", f"NOT (NOT {name})", f"{name} NOT NULL", f"{name} = NULL", f"NOT ({name} != NULL)"):
+        agree(world, sql)
+
+
+@pytest.mark.parametrize("column", ["st.i", "st.f", "st.s", "st.u"])
+def test_fields_of_structs_are_compared_as_lance_compares_them(world: World, column: str) -> None:
+    literals = {"st.f": SMALL + REALS[:10] + CAST_REALS[-5:], "st.s": STRINGS}.get(column, edges(32))
+    for literal, other in itertools.pairwise(literals):
+        for sql in forms(column, literal, other):
+            agree(world, sql)
+
+
+PATTERNS = ["a", "", "a%", "%", "a%%", "%a", "a_", "a_c%", "ab%c", "_", "a\\%", "a\\b", "\\", "é%", "\ud7ff%", "\U0010ffff%", "it''s%", "z%"]
+
+
+@pytest.mark.parametrize("name", ["s", "ls", "st.s", "bin", "i32"])
+def test_patterns_match_what_they_match_in_lance(world: World, name: str) -> None:
+    for pattern in PATTERNS:
+        for sql in (
+            f"{name} LIKE '{pattern}'",
+            f"{name} NOT LIKE '{pattern}'",
+            f"NOT ({name} LIKE '{pattern}')",
+            f"{name} ILIKE '{pattern}'",
+            f"{name} LIKE '{pattern}' ESCAPE '\\'",
+            f"starts_with({name}, '{pattern}')",
+            f"NOT starts_with({name}, '{pattern}')",
+        ):
+            agree(world, sql)
+    for sql in (f"{name} LIKE NULL", f"starts_with({name}, NULL)", f"STARTS_WITH({name}, 'a')", f"starts_with('ab', {name})"):
+        agree(world, sql)
+
+
+ATOMS = [
+    *("i8 = 1", "i64 > 9007199254740992", "u64 <= 18446744073709551614", "f32 < 0.1", "f32 != 0", "f64 >= -0.0", "f64 > 1"),
+    *("f64 = cast('nan' as double)", "f64 < cast('inf' as double)", "f32 IN (0.1, 0, 1.5)", "f64 NOT IN (0, 1, 2, 3, 4)"),
+    *("b", "b IS NOT TRUE", "b = FALSE", "s LIKE 'a%'", "s NOT LIKE 'a%'", "s > 'ab'", "s IN ('a', 'é', NULL)", "ls = 'it''s'"),
+    *("s LIKE 'a_c%'", "tus >= timestamp '2020-01-01'", "york < timestamp '2020-01-01'", "d32 BETWEEN date '1970-01-01' AND date '2020-01-01'"),
+    *("dec > 1", "bin < X'6162'", "st.i IN (1, 2, 3)", "st.i IS NULL", "i8 NOT BETWEEN -1 AND 2", "i8 IN (1, 2, 3, 127)", "i8 NOT IN (1, NULL)"),
+    *("TRUE", "FALSE", "NULL = i8", "i8 + 1 = 2", "i8 < i16", "abs(i8) > 1", "isnan(f64)", "s LIKE '%b'", "i16 * 2 - 1 < 3 % 2"),
+    *("cast(i8 as double) < 1.5", "s || 'x' = 'ax'", "b = (i8 = 1)", "i8 = -(1)", "1 + 1 = i8", "f32 IS NOT NULL", "s IS NULL"),
+    *("starts_with(s, 'a')", "i8 >= -128", "i8 > 127", "u8 >= 0", "f64 <= cast('-inf' as double)", "1 = 1", "coalesce(i8, 1) = 1"),
+]
+
+
+def expressions() -> st.SearchStrategy[str]:
+    def joined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        words = st.sampled_from(["AND", "OR", "and", "Or"])
+        chains = st.lists(st.tuples(words, inner), min_size=1, max_size=3)
+        return st.one_of(
+            inner.map(lambda text: f"({text})"),
+            inner.map(lambda text: f"NOT {text}"),
+            inner.map(lambda text: f"NOT ({text})"),
+            inner.map(lambda text: f"({text}) IS TRUE"),
+            st.tuples(inner, chains).map(lambda pair: pair[0] + "".join(f" {word} {text}" for word, text in pair[1])),
+        )
+
+    return st.recursive(st.sampled_from(ATOMS), joined, max_leaves=8)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sql=expressions())
+def test_any_combination_means_what_it_means_to_lance(world: World, sql: str) -> None:
+    agree(world, sql)
+
+
+def test_the_oracle_notices_a_wrong_tree(world: World) -> None:
+    right = parse_filter("f64 < 0", world.columns)
+    wrong = parse_filter("f64 <= 0", world.columns)
+    assert world.rows(right) == world.scan("f64 < 0") != world.rows(wrong)

@@ -1,0 +1,181 @@
+"""Rules about the repository itself: who may import whom, what the lock files promise, what no file may name."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "pennon"
+GENERATED = PACKAGE / "format" / "pb"
+LOCK_FILES = ("requirements-build.lock", "requirements.lock")
+
+# The rooms from top to bottom; those of one row are neighbours. A room may use its own row and the rows below it.
+ROOMS = (
+    {"__init__", "__main__", "cli", "spark", "report", "testing"},
+    {"table"},
+    {"jobs"},
+    {"query"},
+    {"engine"},
+    {"index"},
+    {"format"},
+    {"errors"},
+)
+# Narrower than the rows: Spark's room moves tasks and blocks whatever they hold, and a query needs no Spark.
+STRANGERS = {"engine": {"index", "format"}, "query": {"engine"}}
+# A package that only some rooms may import.
+KEEPERS = {"pyspark": {"engine", "spark"}, "lance": {"format"}}
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if GENERATED not in path.parents)
+
+
+def room_of(module: Path) -> str:
+    return module.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def row_of(room: str) -> int:
+    rows = [number for number, row in enumerate(ROOMS) if room in row]
+    assert rows, f"pennon.{room} stands in no row of ROOMS"
+    return rows[0]
+
+
+def imports(module: Path) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything a module imports; `from a import b` counts as `a.b`."""
+    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module.relative_to(ROOT)}:{node.lineno}: relative import"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def imported_rooms(module: Path) -> Iterator[tuple[int, str]]:
+    for line, name in imports(module):
+        package, _, rest = name.partition(".")
+        if package == "pennon":
+            first = rest.partition(".")[0]
+            is_room = (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file()
+            yield line, first if first and is_room else "__init__"
+
+
+@cache
+def tracked_text() -> dict[str, str]:
+    """Every text file of the repository, committed or about to be, by its path."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode:
+        pytest.skip("not a git work tree")
+    texts: dict[str, str] = {}
+    for name in filter(None, listing.stdout.split("\0")):
+        path = ROOT / name
+        data = path.read_bytes() if path.is_file() else b""
+        if b"\0" not in data:
+            texts[name] = data.decode("utf-8")
+    return texts
+
+
+def mentions(pattern: str, *, under: str = "") -> list[str]:
+    found = re.compile(pattern)
+    return [
+        f"{name}:{number}: {line.strip()[:120]}"
+        for name, text in tracked_text().items()
+        if name.startswith(under)
+        for number, line in enumerate(text.splitlines(), 1)
+        if found.search(line)
+    ]
+
+
+def pins(lock: str) -> dict[str, Version]:
+    found = re.findall(r"^([\w.-]+)==([\w.!+-]+)", (ROOT / lock).read_text("utf-8"), re.MULTILINE)
+    return {canonicalize_name(name): Version(version) for name, version in found}
+
+
+def declared() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    return [Requirement(line) for group in groups for line in group]
+
+
+def test_every_module_stands_in_a_known_room() -> None:
+    assert {room_of(module) for module in modules()} <= set().union(*ROOMS)
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_room_uses_only_what_stands_below_it(module: Path) -> None:
+    room = room_of(module)
+    wrong = [
+        f"line {line}: {room} uses {used}"
+        for line, used in imported_rooms(module)
+        if row_of(used) < row_of(room) or used in STRANGERS.get(room, ())
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", KEEPERS)
+def test_only_its_keepers_import(package: str) -> None:
+    wrong = [
+        f"{module.relative_to(ROOT)}:{line}"
+        for module in modules()
+        if room_of(module) not in KEEPERS[package]
+        for line, name in imports(module)
+        if name.partition(".")[0] == package
+    ]
+    assert not wrong
+
+
+def test_no_file_names_a_package_registry() -> None:
+    assert not mentions(r"py(thon)?(pi\.org|hosted\.org)|npmjs\.(org|com)|--(extra-)?index-url [^-]")
+
+
+@pytest.mark.parametrize("lock", LOCK_FILES)
+def test_a_lock_file_holds_pins_and_hashes_only(lock: str) -> None:
+    text = (ROOT / lock).read_text("utf-8")
+    assert "/" not in text
+    assert all("--hash=sha256:" in entry for entry in re.split(r"\n(?=\w)", re.sub(r"(?m)^#.*\n", "", text)))
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    assert not mentions(r"(?<![\w.~/*-])/(work|root|home|Users)/\w")
+    assert not mentions(r"(?<![\w.~/*-])/tmp/", under="src/")
+
+
+def test_the_lock_file_satisfies_what_is_declared() -> None:
+    locked = pins("requirements.lock")
+    for requirement in declared():
+        if requirement.name != "pennon":
+            assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), requirement
+
+
+def test_one_version_of_the_build_backend() -> None:
+    assert pins("requirements-build.lock")["setuptools"] == pins("requirements.lock")["setuptools"]
+
+
+def test_the_protobuf_runtime_is_never_older_than_the_generated_code() -> None:
+    generated = re.search(r"# Protobuf Python Version: (\S+)", (GENERATED / "lance_pb2.py").read_text("utf-8"))
+    assert generated
+    (runtime,) = (requirement for requirement in declared() if requirement.name == "protobuf")
+    (lowest,) = (Version(bound.version) for bound in runtime.specifier if bound.operator == ">=")
+    assert lowest >= Version(generated[1])
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    broken = [
+        f"{name}: {target}"
+        for name, text in tracked_text().items()
+        if name.endswith(".md")
+        for target in re.findall(r"(?:\]\(|src(?:set)?=\")([^)\"#\s]+)", text)
+        if "://" not in target and not (ROOT / name).parent.joinpath(target).exists()
+    ]
+    assert not broken
