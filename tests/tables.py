@@ -15,6 +15,7 @@ import pyarrow as pa
 
 NEGATIVE_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0000))[0]
 
+MIDNIGHT = dt.datetime(2026, 1, 1)  # noqa: DTZ001 - Lance timestamps without a zone are naive too
 _FLOATS = [float("nan"), NEGATIVE_NAN, float("inf"), float("-inf"), -0.0, 0.0, 1.5, -1.5, 3.0, -3.0]
 
 
@@ -29,7 +30,7 @@ def every_type(rows: int, seed: int = 0, start: int = 0) -> pa.Table:
 
     n = [int(v) for v in draw]
     floats = [_FLOATS[v] if v < len(_FLOATS) else float(v) - 60 for v in n]
-    instants = [dt.datetime(2026, 1, 1) + dt.timedelta(hours=v) for v in n]
+    instants = [MIDNIGHT + dt.timedelta(hours=v) for v in n]
     days = [dt.date(2026, 1, 1) + dt.timedelta(days=v) for v in n]
     texts = [f"k{v:03d}" if v % 3 else f"é{v}%_'" for v in n]
     raw = [bytes([v % 7, v, 255 - v]) for v in n]

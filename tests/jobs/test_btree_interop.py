@@ -19,7 +19,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "four ranges in one task": {"batch_size": 64, "ranges": 4},
     "five ranges exchanged": {"batch_size": 64, "ranges": 5, "rows_per_task": 700},
 }
-INDEXED = [column for column in FILTERS]
+INDEXED = list(FILTERS)
 
 
 def check(uri: str, filters: list[str], stock_index: bool = True) -> None:
@@ -105,7 +105,7 @@ def write_version_zero_tree(uri: str, column: str) -> None:
         ]
     )
     columns = [
-        values.take(pa.array([p for p in pages])),
+        values.take(pa.array(list(pages))),
         values.take(pa.array([min(p + size, len(values)) - 1 for p in pages])),
         pa.array([values.slice(p, size).null_count for p in pages], pa.uint32()),
         pa.array(range(len(pages)), pa.uint32()),

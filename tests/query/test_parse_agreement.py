@@ -33,7 +33,25 @@ NEW_YEAR = 18_262  # days from the epoch to 2020-01-01
 def integers(type_: pa.DataType) -> pa.Array:
     bits = type_.bit_width
     low, high = (0, (1 << bits) - 1) if pa.types.is_unsigned_integer(type_) else (-(1 << bits - 1), (1 << bits - 1) - 1)
-    candidates = [0, 1, 2, 3, -1, -2, low, low + 1, high, high - 1, 127, 128, 2**24 + 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63]
+    candidates = [
+        0,
+        1,
+        2,
+        3,
+        -1,
+        -2,
+        low,
+        low + 1,
+        high,
+        high - 1,
+        127,
+        128,
+        2**24 + 1,
+        2**53,
+        2**53 + 1,
+        -(2**53) - 1,
+        2**63,
+    ]
     return pa.array(sorted({value for value in candidates if low <= value <= high}), type_)
 
 
@@ -65,26 +83,137 @@ def decimals(type_: pa.DataType) -> pa.Array:
     return pa.array([Decimal(text) for text in texts], type_)
 
 
-TEXTS = ["", "a", "A", "ab", "abc", "ac", "a%", "a_", "a\\b", "b", "é", "éa", "ê", "z", "1", "it's", "\U0010ffff", "\ud7ff\ue000"]
+TEXTS = [
+    "",
+    "a",
+    "A",
+    "ab",
+    "abc",
+    "ac",
+    "a%",
+    "a_",
+    "a\\b",
+    "b",
+    "é",
+    "éa",
+    "ê",
+    "z",
+    "1",
+    "it's",
+    "\U0010ffff",
+    "\ud7ff\ue000",
+]
 BYTES = [b"", b"\x00", b"a", b"aa", b"ab", b"ab\x00", b"b", b"\xff", b"\xff\xff"]
 
 SMALL = ["0", "1", "-1", "3", "01"]
-HUGE = ["9007199254740993", "9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551616"]
-CAST_INTEGERS = ["cast(1 as bigint)", "cast(3 as int)", "1::smallint", "cast(200 as tinyint)", "cast('1' as bigint)", "cast(1.5 as double)"]
-REALS = ["0.0", "-0.0", "-0", "0.1", "-0.1", "0.5", "1.", ".5", "1e0", "1.5", "2049", "65504", "65519", "65520", "1e39", "-1e39", "1e999", "1e-50"]
+HUGE = [
+    "9007199254740993",
+    "9223372036854775807",
+    "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616",
+]
+CAST_INTEGERS = [
+    "cast(1 as bigint)",
+    "cast(3 as int)",
+    "1::smallint",
+    "cast(200 as tinyint)",
+    "cast('1' as bigint)",
+    "cast(1.5 as double)",
+]
+REALS = [
+    "0.0",
+    "-0.0",
+    "-0",
+    "0.1",
+    "-0.1",
+    "0.5",
+    "1.",
+    ".5",
+    "1e0",
+    "1.5",
+    "2049",
+    "65504",
+    "65519",
+    "65520",
+    "1e39",
+    "-1e39",
+    "1e999",
+    "1e-50",
+]
 CAST_REALS = [f"cast('{text}' as double)" for text in ("nan", "NaN", "-nan", "inf", "-inf", "0.1", "-0.0", "1.5")]
-CAST_REALS += ["cast(0.1 as float)", "cast(0.5 as float)", "cast(0.1 as double)", "cast(1 as double)", "cast('nan' as float)", "1.5::double"]
-STRINGS = ["'a'", '"a"', "''", "'ab'", "'é'", "'it''s'", "'z'", "'1'", "'2020-01-01'", "'true'", "'\\'", "cast('a' as string)"]
+CAST_REALS += [
+    "cast(0.1 as float)",
+    "cast(0.5 as float)",
+    "cast(0.1 as double)",
+    "cast(1 as double)",
+    "cast('nan' as float)",
+    "1.5::double",
+]
+STRINGS = [
+    "'a'",
+    '"a"',
+    "''",
+    "'ab'",
+    "'é'",
+    "'it''s'",
+    "'z'",
+    "'1'",
+    "'2020-01-01'",
+    "'true'",
+    "'\\'",
+    "cast('a' as string)",
+]
 BINARY = ["X''", "X'61'", "x'6162'", "X'ff'", "X'1'", "X'zz'", "0x6162", "X'616200'"]
-DATES = ["date '2020-01-01'", "DATE '1970-01-01'", "cast('2020-01-02' as date)", "date '1969-12-31'", "'2020-01-01'::date"]
+DATES = [
+    "date '2020-01-01'",
+    "DATE '1970-01-01'",
+    "cast('2020-01-02' as date)",
+    "date '1969-12-31'",
+    "'2020-01-01'::date",
+]
 DATES += ["date '0001-01-01'", "date '2500-01-01'", "date '2020-1-1'", "date '2020-02-30'"]
-TIMES = ["timestamp '2020-01-01'", "timestamp '2020-01-01 00:00:00'", "TIMESTAMP '1970-01-01T00:00:00'", "timestamp '1969-12-31 23:59:59'"]
-TIMES += ["timestamp '2020-01-01 00:00:00.5'", "timestamp '1969-12-31 23:59:59.5'", "timestamp '2020-01-01 00:00:00.000001'"]
-TIMES += ["timestamp '2020-01-01 00:00:00.0000015'", "cast('2020-01-01 05:00:00' as timestamp)", "cast('2020-01-01' as timestamp(9))"]
-TIMES += ["cast('2020-01-01 00:00:00.25' as timestamp(3))", "timestamp '2500-01-01'", "timestamp '0001-01-01'", "timestamp '2020-01-01 00:00:60'"]
-TIMES += ["timestamp '2020-01-01T00:00:00Z'", "timestamp '2020-01-01 00:00:00+02:00'", "timestamp '2019-12-31 22:00:00'", "timestamp '2020-01-01 00:00'"]
-DECIMALS = ["cast(1.5 as decimal(10,1))", "cast('1.5' as decimal(10,1))", "cast(1 as decimal(38,0))", "cast(1.10 as decimal(10,2))"]
-DECIMALS += ["cast(-3.3 as decimal(5,3))", "cast(1.25 as decimal(10,1))", "cast(99999 as decimal(3,0))", "99999999999", "999999999"]
+TIMES = [
+    "timestamp '2020-01-01'",
+    "timestamp '2020-01-01 00:00:00'",
+    "TIMESTAMP '1970-01-01T00:00:00'",
+    "timestamp '1969-12-31 23:59:59'",
+]
+TIMES += [
+    "timestamp '2020-01-01 00:00:00.5'",
+    "timestamp '1969-12-31 23:59:59.5'",
+    "timestamp '2020-01-01 00:00:00.000001'",
+]
+TIMES += [
+    "timestamp '2020-01-01 00:00:00.0000015'",
+    "cast('2020-01-01 05:00:00' as timestamp)",
+    "cast('2020-01-01' as timestamp(9))",
+]
+TIMES += [
+    "cast('2020-01-01 00:00:00.25' as timestamp(3))",
+    "timestamp '2500-01-01'",
+    "timestamp '0001-01-01'",
+    "timestamp '2020-01-01 00:00:60'",
+]
+TIMES += [
+    "timestamp '2020-01-01T00:00:00Z'",
+    "timestamp '2020-01-01 00:00:00+02:00'",
+    "timestamp '2019-12-31 22:00:00'",
+    "timestamp '2020-01-01 00:00'",
+]
+DECIMALS = [
+    "cast(1.5 as decimal(10,1))",
+    "cast('1.5' as decimal(10,1))",
+    "cast(1 as decimal(38,0))",
+    "cast(1.10 as decimal(10,2))",
+]
+DECIMALS += [
+    "cast(-3.3 as decimal(5,3))",
+    "cast(1.25 as decimal(10,1))",
+    "cast(99999 as decimal(3,0))",
+    "99999999999",
+    "999999999",
+]
 CONSTANTS = ["TRUE", "false", "NULL", "cast(NULL as bigint)"]
 
 
@@ -141,7 +270,17 @@ KINDS: dict[str, Kind] = {
     "time_ns": Kind(pa.time64("ns"), plain(0, 1, 3), SMALL[:2]),
     "duration": Kind(pa.duration("ms"), plain(0, 1, -3), SMALL[:2]),
 }
-POOL = ["1", "300", "0.1", "cast(1.5 as double)", "'a'", "'2020-01-01'", "X'6162'", "date '2020-01-01'", "timestamp '2020-01-01'"]
+POOL = [
+    "1",
+    "300",
+    "0.1",
+    "cast(1.5 as double)",
+    "'a'",
+    "'2020-01-01'",
+    "X'6162'",
+    "date '2020-01-01'",
+    "timestamp '2020-01-01'",
+]
 POOL += ["cast(1.5 as decimal(10,1))", *CONSTANTS]
 
 HEIGHT = 32
@@ -162,7 +301,7 @@ def total_order(array: pa.Array) -> list[object]:
     return array.to_pylist()
 
 
-@dataclass
+@dataclass(repr=False)
 class World:
     """One table in Lance, and both ways to ask it."""
 
@@ -318,9 +457,21 @@ def test_a_literal_of_any_other_type_means_what_it_means_to_lance(world: World, 
 @pytest.mark.parametrize("name", [*KINDS, "st", "st.i", "st.f", "st.s", "st.u"])
 def test_null_and_truth_tests_mean_what_they_mean_to_lance(world: World, name: str) -> None:
     for test in ("NULL", "TRUE", "FALSE"):
-        for sql in (f"{name} IS {test}", f"{name} IS NOT {test}", f"NOT ({name} IS {test})", f"NOT {name} IS NOT {test}"):
+        for sql in (
+            f"{name} IS {test}",
+            f"{name} IS NOT {test}",
+            f"NOT ({name} IS {test})",
+            f"NOT {name} IS NOT {test}",
+        ):
             agree(world, sql)
-    for sql in (name, f"NOT {name}", f"NOT (NOT {name})", f"{name} NOT NULL", f"{name} = NULL", f"NOT ({name} != NULL)"):
+    for sql in (
+        name,
+        f"NOT {name}",
+        f"NOT (NOT {name})",
+        f"{name} NOT NULL",
+        f"{name} = NULL",
+        f"NOT ({name} != NULL)",
+    ):
         agree(world, sql)
 
 
@@ -332,7 +483,26 @@ def test_fields_of_structs_are_compared_as_lance_compares_them(world: World, col
             agree(world, sql)
 
 
-PATTERNS = ["a", "", "a%", "%", "a%%", "%a", "a_", "a_c%", "ab%c", "_", "a\\%", "a\\b", "\\", "é%", "\ud7ff%", "\U0010ffff%", "it''s%", "z%"]
+PATTERNS = [
+    "a",
+    "",
+    "a%",
+    "%",
+    "a%%",
+    "%a",
+    "a_",
+    "a_c%",
+    "ab%c",
+    "_",
+    "a\\%",
+    "a\\b",
+    "\\",
+    "é%",
+    "\ud7ff%",
+    "\U0010ffff%",
+    "it''s%",
+    "z%",
+]
 
 
 @pytest.mark.parametrize("name", ["s", "ls", "st.s", "bin", "i32"])
@@ -348,19 +518,106 @@ def test_patterns_match_what_they_match_in_lance(world: World, name: str) -> Non
             f"NOT starts_with({name}, '{pattern}')",
         ):
             agree(world, sql)
-    for sql in (f"{name} LIKE NULL", f"starts_with({name}, NULL)", f"STARTS_WITH({name}, 'a')", f"starts_with('ab', {name})"):
+    for sql in (
+        f"{name} LIKE NULL",
+        f"starts_with({name}, NULL)",
+        f"STARTS_WITH({name}, 'a')",
+        f"starts_with('ab', {name})",
+    ):
         agree(world, sql)
 
 
 ATOMS = [
-    *("i8 = 1", "i64 > 9007199254740992", "u64 <= 18446744073709551614", "f32 < 0.1", "f32 != 0", "f64 >= -0.0", "f64 > 1"),
-    *("f64 = cast('nan' as double)", "f64 < cast('inf' as double)", "f32 IN (0.1, 0, 1.5)", "f64 NOT IN (0, 1, 2, 3, 4)"),
-    *("b", "b IS NOT TRUE", "b = FALSE", "s LIKE 'a%'", "s NOT LIKE 'a%'", "s > 'ab'", "s IN ('a', 'é', NULL)", "ls = 'it''s'"),
-    *("s LIKE 'a_c%'", "tus >= timestamp '2020-01-01'", "york < timestamp '2020-01-01'", "d32 BETWEEN date '1970-01-01' AND date '2020-01-01'"),
-    *("dec > 1", "bin < X'6162'", "st.i IN (1, 2, 3)", "st.i IS NULL", "i8 NOT BETWEEN -1 AND 2", "i8 IN (1, 2, 3, 127)", "i8 NOT IN (1, NULL)"),
-    *("TRUE", "FALSE", "NULL = i8", "i8 + 1 = 2", "i8 < i16", "abs(i8) > 1", "isnan(f64)", "s LIKE '%b'", "i16 * 2 - 1 < 3 % 2"),
-    *("cast(i8 as double) < 1.5", "s || 'x' = 'ax'", "b = (i8 = 1)", "i8 = -(1)", "1 + 1 = i8", "f32 IS NOT NULL", "s IS NULL"),
-    *("starts_with(s, 'a')", "i8 >= -128", "i8 > 127", "u8 >= 0", "f64 <= cast('-inf' as double)", "1 = 1", "coalesce(i8, 1) = 1"),
+    *(
+        "i8 = 1",
+        "i64 > 9007199254740992",
+        "u64 <= 18446744073709551614",
+        "f32 < 0.1",
+        "f32 != 0",
+        "f64 >= -0.0",
+        "f64 > 1",
+    ),
+    *(
+        "f64 = cast('nan' as double)",
+        "f64 < cast('inf' as double)",
+        "f32 IN (0.1, 0, 1.5)",
+        "f64 NOT IN (0, 1, 2, 3, 4)",
+    ),
+    *(
+        "b",
+        "b IS NOT TRUE",
+        "b = FALSE",
+        "s LIKE 'a%'",
+        "s NOT LIKE 'a%'",
+        "s > 'ab'",
+        "s IN ('a', 'é', NULL)",
+        "ls = 'it''s'",
+    ),
+    *(
+        "s LIKE 'a_c%'",
+        "tus >= timestamp '2020-01-01'",
+        "york < timestamp '2020-01-01'",
+        "d32 BETWEEN date '1970-01-01' AND date '2020-01-01'",
+    ),
+    *(
+        "dec > 1",
+        "bin < X'6162'",
+        "st.i IN (1, 2, 3)",
+        "st.i IS NULL",
+        "i8 NOT BETWEEN -1 AND 2",
+        "i8 IN (1, 2, 3, 127)",
+        "i8 NOT IN (1, NULL)",
+    ),
+    *(
+        "TRUE",
+        "FALSE",
+        "NULL = i8",
+        "i8 + 1 = 2",
+        "i8 < i16",
+        "abs(f64) > 1",
+        "isnan(f64)",
+        "s LIKE '%b'",
+        "i16 * 2 - 1 < 3 % 2",
+    ),
+    *(
+        "cast(i8 as double) < 1.5",
+        "s || 'x' = 'ax'",
+        "b = (i8 = 1)",
+        "i8 = -(1)",
+        "1 + 1 = i8",
+        "f32 IS NOT NULL",
+        "s IS NULL",
+    ),
+    *(
+        "i8 IN (1, 2, 3, 127)",
+        "i8 NOT IN (1, 2, 3, 127)",
+        "i8 NOT IN (0, -1, -2, -128)",
+        "i8 NOT IN (1, 0, 3, -1, NULL)",
+    ),
+    *(
+        "i8 IN (1, 2, NULL, -1, 0)",
+        "f64 NOT IN (1, 2, 3, 4)",
+        "f64 != 0",
+        "f64 = -0.0",
+        "st.i NOT IN (1, 2)",
+        "st.i NOT IN (3)",
+    ),
+    *(
+        "(i8 IN (1, 2, 3, 4)) = TRUE",
+        "(i8 NOT IN (0, -1, 5, 6)) = TRUE",
+        "s LIKE '%'",
+        "s NOT LIKE '%'",
+        "f64 BETWEEN 0 AND 0",
+    ),
+    *(
+        "starts_with(s, 'a')",
+        "i8 >= -128",
+        "i8 > 127",
+        "u8 >= 0",
+        "f64 <= cast('-inf' as double)",
+        "1 = 1",
+        "coalesce(i8, 1) = 1",
+    ),
 ]
 
 
@@ -383,6 +640,34 @@ def expressions() -> st.SearchStrategy[str]:
 @given(sql=expressions())
 def test_any_combination_means_what_it_means_to_lance(world: World, sql: str) -> None:
     agree(world, sql)
+
+
+TIGHT = [
+    "b = b",
+    "i8 = 1",
+    "i8 < 3",
+    "s LIKE 'a%'",
+    "i8 IN (1, 2)",
+    "i8 BETWEEN 1 AND 2",
+    "b IS NULL",
+    "b IS NOT TRUE",
+    "b",
+    "TRUE",
+    "s = 'a'",
+]
+GLUE = [" AND ", " OR ", " = ", " != ", " < ", " IS NULL AND ", " IS NOT TRUE OR ", " AND NOT ", " OR NOT ", " = NOT "]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    first=st.sampled_from(TIGHT),
+    rest=st.lists(st.tuples(st.sampled_from(GLUE), st.sampled_from(TIGHT)), max_size=3),
+    negated=st.sampled_from(["", "NOT ", "NOT NOT ", "not(b) and "]),
+)
+def test_operators_bind_as_they_bind_in_lance(
+    world: World, first: str, rest: list[tuple[str, str]], negated: str
+) -> None:
+    agree(world, negated + first + "".join(glue + text for glue, text in rest))
 
 
 def test_the_oracle_notices_a_wrong_tree(world: World) -> None:

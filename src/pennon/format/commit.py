@@ -51,7 +51,7 @@ def _to_lance(segment: IndexSegment) -> LanceIndex:
         name=segment.name,
         fields=list(segment.fields),
         dataset_version=segment.dataset_version,
-        fragment_ids=set(segment.fragments),
+        fragment_ids=set(segment.fragments),  # pyright: ignore[reportArgumentType]
         index_version=segment.index_version,
         created_at=segment.created_at,
         base_id=segment.base_id,

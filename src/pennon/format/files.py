@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -80,11 +80,11 @@ def write_lance_file(
             writer.add_schema_metadata(key, value)
     finally:
         writer.close()
-    return IndexFile(name, writer.size_bytes)
+    return IndexFile(name, writer.size_bytes or 0)
 
 
 @contextmanager
-def _damage(where: str) -> Iterator[None]:
+def _damage(where: str) -> Generator[None]:
     """pylance reports a bad file in many ways, a Rust panic (a BaseException) among them."""
     try:
         yield

@@ -134,7 +134,9 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         if proto.HasField("index_section"):
             indices = pb.IndexSection.FromString(_section(content, proto.index_section))
     except (struct.error, DecodeError, IndexError, ValueError) as error:
-        raise DamagedFile(f"manifest {where} cannot be read: {error}", "Restore the file, or an older version") from error
+        raise DamagedFile(
+            f"manifest {where} cannot be read: {error}", "Restore the file, or an older version"
+        ) from error
     _refuse_unknown(proto, where)
     return Manifest(
         version=proto.version,

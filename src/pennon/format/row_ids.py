@@ -19,8 +19,10 @@ RowIds = npt.NDArray[np.uint64]
 def read_row_ids(dataset: lance.LanceDataset, fragment: Fragment) -> RowIds:
     """The stable id of each physical row of a fragment, by offset."""
     lance_fragment = dataset.get_fragment(fragment.id)
-    if fragment.inline_row_ids is not None:
-        ids = RowIdSequence.from_inline_metadata(lance_fragment.metadata.row_id_meta).to_pyarrow()
+    assert lance_fragment is not None
+    inline = lance_fragment.metadata.row_id_meta
+    if fragment.inline_row_ids is not None and inline is not None:
+        ids = RowIdSequence.from_inline_metadata(inline).to_pyarrow()
     else:
         scanner = lance_fragment.scanner(columns=[], with_row_id=True, include_deleted_rows=True)
         ids = scanner.to_table()["_rowid"].combine_chunks().fill_null(0)

@@ -52,8 +52,12 @@ class Snapshot:
         try:
             dataset = lance.dataset(location.uri, version=version, storage_options=location.storage_options)
         except (ValueError, OSError) as error:
-            what = f"version {version} of the table at {location.uri}" if version else f"a Lance table at {location.uri}"
-            raise TableNotFound(f"cannot open {what}: {_reason(error)}", "Check the address, version and credentials") from error
+            what = (
+                f"version {version} of the table at {location.uri}" if version else f"a Lance table at {location.uri}"
+            )
+            raise TableNotFound(
+                f"cannot open {what}: {_reason(error)}", "Check the address, version and credentials"
+            ) from error
         return cls(location, dataset)
 
     def pin(self) -> Pin:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -90,6 +90,12 @@ class Store:
 
     def delete(self, path: str) -> None:
         self._session.delete_file(path)
+
+    def delete_directory(self, directory: str, keep: Container[str] = ()) -> None:
+        """Remove the files below a directory, but for those whose names are kept."""
+        for path in self.list(directory):
+            if path.rpartition("/")[2] not in keep:
+                self.delete(path)
 
     def open_reader(self, path: str) -> LanceFileReader:
         return self._session.open_reader(path)

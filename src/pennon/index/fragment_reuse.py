@@ -123,7 +123,10 @@ def read_fragment_reuse(snapshot: Snapshot) -> FragmentReuse | None:
     except DecodeError as error:
         raise DamagedFile(f"{where} cannot be read: {error}") from error
     versions = [
-        ReuseVersion(v.dataset_version, tuple(_group(g.old_fragments, g.new_fragments, g.changed_row_addrs, where) for g in v.groups))
+        ReuseVersion(
+            v.dataset_version,
+            tuple(_group(g.old_fragments, g.new_fragments, g.changed_row_addrs, where) for g in v.groups),
+        )
         for v in content.versions
     ]
     # A tagged entry below index version 1 is not honoured by any reader.
@@ -154,7 +157,9 @@ def _content(snapshot: Snapshot, segment: IndexSegment) -> tuple[pb.FragmentReus
         return details.inline, len(segment.details)
     file = details.external
     if "/" in file.path or ".." in file.path or "\\" in file.path:
-        raise DamagedFile(f"the Fragment Reuse Index of {snapshot.uri} names a file outside its directory: {file.path!r}")
+        raise DamagedFile(
+            f"the Fragment Reuse Index of {snapshot.uri} names a file outside its directory: {file.path!r}"
+        )
     raw = snapshot.store.read(f"{segment.directory}/{file.path}")
     if file.offset + file.size > len(raw):
         raise DamagedFile(f"{snapshot.store.describe(segment.directory)}/{file.path} is shorter than recorded")
@@ -169,7 +174,9 @@ def _group(
         return ReuseGroup(old_digests, new_digests, None)
     addresses = read_address_bitmap(survivors, where)
     if len(addresses) != sum(d.physical_rows for d in new_digests):
-        raise DamagedFile(f"{where} moves {len(addresses)} rows into {sum(d.physical_rows for d in new_digests)} places")
+        raise DamagedFile(
+            f"{where} moves {len(addresses)} rows into {sum(d.physical_rows for d in new_digests)} places"
+        )
     if not np.isin(fragment_of(addresses), [d.id for d in old_digests]).all():
         raise DamagedFile(f"{where} moves rows of fragments it does not name")
     return ReuseGroup(old_digests, new_digests, addresses)
@@ -185,7 +192,9 @@ def _transitions(transitions: Sequence[pb.Transition], dataset_version: int, whe
         if not ready:
             raise DamagedFile(f"{where} has moves that form a circle")
         for t in ready:
-            survivors = t.ordered_compaction.changed_row_addrs if t.WhichOneof("mapping") == "ordered_compaction" else None
+            survivors = (
+                t.ordered_compaction.changed_row_addrs if t.WhichOneof("mapping") == "ordered_compaction" else None
+            )
             ordered.append(ReuseVersion(dataset_version, (_group(t.sources, t.destinations, survivors, where),)))
         pending = [t for t in pending if t not in ready]
     return ordered

@@ -37,10 +37,21 @@ class Estimate:
 class IndexKind(Protocol):
     """What every kind of index can say of itself."""
 
-    name: str
-    type_url: str
-    type_names: frozenset[str]
-    versions: frozenset[int]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type_url(self) -> str: ...
+
+    @property
+    def type_names(self) -> frozenset[str]:
+        """What may stand after the last slash of a type URL, in lower case."""
+        ...
+
+    @property
+    def versions(self) -> frozenset[int]:
+        """Index versions that can be read."""
+        ...
 
     def supports(self, type_: pa.DataType) -> bool:
         """Whether a column of this type can carry such an index."""

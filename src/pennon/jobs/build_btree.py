@@ -1,9 +1,10 @@
-"""Build a B-tree over a column: plan -> sample -> sort, cut, exchange -> merge, write ranges -> join lookups -> commit."""
+"""Build a B-tree: plan -> sample -> sort, cut, exchange -> merge, write ranges -> join lookups."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -24,7 +25,7 @@ from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageStats, page_file_name
 from pennon.index.btree.pages import Run, merge_runs, sort_run, write_pages
 from pennon.index.btree.ranges import Boundaries, boundaries_from_sample
 from pennon.index.btree.sentinel import GUARD_ROWS, guard
-from pennon.jobs.describe import human_bytes
+from pennon.jobs.describe import human_bytes, plural
 from pennon.jobs.slices import ROWS_PER_TASK, cut_slices
 
 MAX_ROWS_PER_RANGE = 10_000_000
@@ -77,13 +78,13 @@ class BTreePlan:
         return -(-self.rows // self.batch_size)
 
     def __str__(self) -> str:
-        shape = "1 task" if self.single_task else f"{len(self.slices)} map tasks, {self.ranges} reduce tasks"
+        shape = "1 task" if self.single_task else f"{plural(len(self.slices), 'map task')}, {self.ranges} to merge"
         lines = [
             f"B-tree {self.name!r} on {self.column} ({self.value_type})",
             f"table     {self.pin.location.uri}, version {self.pin.version}",
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
             f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
-            f"layout    {self.ranges} range{'s' if self.ranges != 1 else ''}, about {self.pages:,} pages of {self.batch_size:,} rows",
+            f"layout    {plural(self.ranges, 'range')}, about {self.pages:,} pages of {self.batch_size:,} rows",
             f"files     about {human_bytes(self.rows * self.row_bytes)}",
         ]
         return "\n".join(lines)
@@ -117,7 +118,8 @@ def plan_btree(
     ranges = max(1, min(ranges or 1, -(-rows // batch_size)))
     if rows_per_task is None:
         run_rows = max(run_rows, min(memory_rows, ranges * ROWS_PER_BLOCK))
-    slices = cut_slices(fragments, run_rows) if rows else []
+    # An empty table is one task too, so that its index is written like any other.
+    slices = cut_slices(fragments, run_rows) if rows else [ScanSlice(())]
     return BTreePlan(
         pin=snapshot.pin(),
         column=column.path,
@@ -139,19 +141,31 @@ def plan_btree(
 
 def build_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreePlan) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
-    if not plan.slices:
-        uuid = str(uuid4())
-        parts = [_write_range(plan, uuid, PLAIN_PAGE_FILE, 0, iter(()))]
-    elif plan.single_task:
+    if plan.single_task:
         [(uuid, parts)] = engine().map("build", partial(_build_whole, plan), plan.slices)
-    else:
-        uuid = str(uuid4())
-        boundaries = boundaries_from_sample(_sample(engine(), snapshot, plan), plan.ranges)
+        with _discarding(snapshot, uuid):
+            return _finish(snapshot, plan, uuid, parts)
+    uuid = str(uuid4())
+    boundaries = boundaries_from_sample(_sample(engine(), snapshot, plan), plan.ranges)
+    with _discarding(snapshot, uuid):
         written = engine().exchange(
-            "build", partial(_sorted_pieces, plan, boundaries), plan.slices, partial(_reduce_range, plan, uuid), plan.ranges
+            "build",
+            partial(_sorted_pieces, plan, boundaries),
+            plan.slices,
+            partial(_reduce_range, plan, uuid),
+            plan.ranges,
         )
-        parts = [written[r] for r in sorted(written)]
-    return _finish(snapshot, plan, uuid, parts)
+        return _finish(snapshot, plan, uuid, [written[r] for r in sorted(written)])
+
+
+@contextmanager
+def _discarding(snapshot: Snapshot, uuid: str) -> Generator[None]:
+    """Leave no files behind when a build fails."""
+    try:
+        yield
+    except BaseException:
+        snapshot.store.delete_directory(f"_indices/{uuid}")
+        raise
 
 
 def _sorted_pieces(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -171,15 +185,16 @@ def _reduce_range(plan: BTreePlan, uuid: str, number: int, batches: Iterator[pa.
 def _build_whole(plan: BTreePlan, part: ScanSlice) -> tuple[str, list[PageStats]]:
     """The only task of a small build: sort everything, cut by position. The attempt has a directory of its own."""
     uuid = str(uuid4())
-    rows = merge_runs(list(_sorted_runs(plan, part)))
-    if plan.ranges == 1:
-        return uuid, [_write_range(plan, uuid, PLAIN_PAGE_FILE, 0, rows)]
-    edges = [plan.rows * r // plan.ranges for r in range(1, plan.ranges)]
-    parts = [
-        _write_range(plan, uuid, page_file_name(number << 32), number << 32, guard(pieces))
-        for number, pieces in enumerate(_cut_stream(rows, edges))
-    ]
-    return uuid, parts
+    with _discarding(plan.pin.open(), uuid):
+        rows = merge_runs(list(_sorted_runs(plan, part)))
+        if plan.ranges == 1:
+            return uuid, [_write_range(plan, uuid, PLAIN_PAGE_FILE, 0, rows)]
+        edges = [plan.rows * r // plan.ranges for r in range(1, plan.ranges)]
+        parts = [
+            _write_range(plan, uuid, page_file_name(number << 32), number << 32, guard(pieces))
+            for number, pieces in enumerate(_cut_stream(rows, edges))
+        ]
+        return uuid, parts
 
 
 def _sorted_runs(plan: BTreePlan, part: ScanSlice) -> Iterator[Run]:
@@ -245,7 +260,7 @@ def _finish(snapshot: Snapshot, plan: BTreePlan, uuid: str, parts: list[PageStat
     rows = sum(part.rows for part in parts) - (GUARD_ROWS * len(parts) if ranged else 0)
     if rows != plan.rows:
         raise BuildFailed(
-            f"the tasks indexed {rows:,} rows of {plan.column} where {plan.pin.location.uri} has {plan.rows:,} at version {plan.pin.version}",
+            f"the tasks indexed {rows:,} of the {plan.rows:,} rows of {plan.pin.location.uri}",
             "Nothing was committed; report this",
         )
     if ranged and any(part.pages == 0 for part in parts):
@@ -307,4 +322,3 @@ def _row_bytes(snapshot: Snapshot, column: Column, fragments: Sequence[Fragment]
     except ValueError:
         values = snapshot.sample_column(column, [f.id for f in fragments], 1000, seed=0)
         return (values.nbytes // len(values) if len(values) else 8) + 16
-

@@ -55,11 +55,14 @@ def publish(scanned: Snapshot, decide: Callable[[Snapshot], Change]) -> Snapshot
     raise AssertionError("unreachable")
 
 
-def add_segment(segment: IndexSegment, *, replace_whole: bool, may_replace: bool = True) -> Callable[[Snapshot], Change]:
+def add_segment(
+    segment: IndexSegment, *, replace_whole: bool, may_replace: bool = True
+) -> Callable[[Snapshot], Change]:
     """A new segment: in place of the whole index of that name, or beside the segments it does not overlap."""
 
     def decide(base: Snapshot) -> Change:
         same_name = [s for s in base.manifest.user_segments if s.name == segment.name]
+        check_name_free(base, segment.name, segment.fields)
         if replace_whole:
             return Change((segment,), tuple(same_name))
         reuse = read_fragment_reuse(base)
@@ -82,6 +85,17 @@ def add_segment(segment: IndexSegment, *, replace_whole: bool, may_replace: bool
         return Change((segment,), tuple(leaving))
 
     return decide
+
+
+def check_name_free(base: Snapshot, name: str, fields: tuple[int, ...]) -> None:
+    """A name belongs to one column; stock would let two columns share it and then fail on both."""
+    for other in base.manifest.user_segments:
+        if other.name == name and other.fields != fields:
+            columns = [column.path if (column := base.columns.by_id(f)) else f"field {f}" for f in other.fields]
+            raise InvalidArgument(
+                f"index {name!r} of {base.uri} stands on another column ({', '.join(columns)})",
+                "Choose another name, or drop that index first",
+            )
 
 
 def drop_index(name: str) -> Callable[[Snapshot], Change]:
@@ -120,7 +134,9 @@ def _check(base: Snapshot, change: Change) -> None:
                     "Choose another name, or drop that index first",
                 )
             if other.index_version != segment.index_version:
-                raise CommitConflict(f"{where} has segments of version {other.index_version}", "Rebuild the whole index")
+                raise CommitConflict(
+                    f"{where} has segments of version {other.index_version}", "Rebuild the whole index"
+                )
             mine, theirs = (effective_coverage(s, base, reuse) for s in (segment, other))
             if mine & theirs or segment.fragments & other.fragments:
                 raise CommitConflict(f"segments of {where} would overlap on fragments {sorted(mine & theirs)}")
@@ -135,18 +151,23 @@ def _still_valid(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> Ind
     lost = BitMap(segment.fragments) - kept
     if not lost:
         return segment
-    still_there = sorted(f for f in lost if f in now.manifest.fragments)
-    if not kept and len(segment.fragments):
+    if now.manifest.max_fragment_id == scanned.manifest.max_fragment_id:
+        # No fragment was written since, so those that vanished were deleted and no row of theirs is left to cover.
+        lost &= now.manifest.live
+    still_there = lost & now.manifest.live
+    if not kept and lost:
         raise CommitConflict(
             f"every fragment that index {segment.name!r} of {now.uri} was built on has been rewritten meanwhile",
             "Nothing was committed; run the job again",
         )
-    what = f"{len(still_there)} changed in place, {len(lost) - len(still_there)} rewritten or deleted"
-    warnings.warn(
-        f"index {segment.name!r} of {now.uri}: {len(lost)} fragments changed during the build and are not covered ({what})",
-        CoverageWarning,
-        stacklevel=2,
-    )
+    if lost:
+        what = f"{len(still_there)} changed in place, {len(lost) - len(still_there)} rewritten or deleted"
+        warnings.warn(
+            f"index {segment.name!r} of {now.uri}: {len(lost)} fragments changed during the build and are not covered"
+            f" ({what})",
+            CoverageWarning,
+            stacklevel=2,
+        )
     return replace(segment, fragments=FrozenBitMap(kept))
 
 

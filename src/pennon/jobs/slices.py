@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import pairwise
 
 from pennon.errors import InvalidArgument
 from pennon.format.manifest import Fragment
@@ -31,7 +32,7 @@ def cut_slices(fragments: Iterable[Fragment], rows_per_slice: int) -> list[ScanS
         if rows > rows_per_slice * 3 // 2:
             pieces = -(-rows // rows_per_slice)
             edges = [rows * i // pieces for i in range(pieces + 1)]
-            slices += [ScanSlice((fragment.id,), a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+            slices += [ScanSlice((fragment.id,), a, b - a) for a, b in pairwise(edges)]
             continue
         if group and filled + rows > rows_per_slice:
             slices.append(ScanSlice(tuple(group)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pyroaring import BitMap
@@ -96,15 +95,14 @@ class Catalog:
             found = self.snapshot.address_of_id(found)
         return self.snapshot.keep_live(sorted_unique(found), usable.coverage)
 
-    def without(self, uuids: Iterable[str]) -> Catalog:
-        """The same catalog with some segments left out, because they turned out damaged."""
-        gone = set(uuids)
-        rest = Catalog(self.snapshot, self.cache, self.reuse, skipped=list(self.skipped), _opened=self._opened)
-        for column, index in self.by_column.items():
-            kept = tuple(s for s in index.segments if s.segment.uuid not in gone)
-            if kept:
-                rest.by_column[column] = UsableIndex(index.name, index.column, index.kind, kept)
-        return rest
+    def leave_out(self, usable: UsableSegment, reason: str) -> None:
+        """Use a segment no more in this version, because it turned out damaged."""
+        gone = usable.segment
+        self.skipped.append(Skipped(gone.name, gone.uuid, reason))
+        index = self.by_column.pop(usable.column.path)
+        kept = tuple(s for s in index.segments if s.segment.uuid != gone.uuid)
+        if kept:
+            self.by_column[usable.column.path] = UsableIndex(index.name, index.column, index.kind, kept)
 
     def _add(self, index: LogicalIndex) -> None:
         usable: list[UsableSegment] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +68,9 @@ def scan(catalog: Catalog, request: ScanRequest) -> pa.Table:
         rows = dict.fromkeys(snapshot.manifest.fragments)
         with filter_errors(request.filter):
             options = request.options(checked=True)
-            return snapshot.scanner(rows, limit=request.limit, with_row_address=request.with_row_address, **options).to_table()
+            return snapshot.scanner(
+                rows, limit=request.limit, with_row_address=request.with_row_address, **options
+            ).to_table()
     answer = Planner(catalog, parse(snapshot, request.filter)).answer()
     if _few(answer, request):
         columns = None if request.columns is None else list(request.columns)
@@ -159,7 +161,7 @@ def _count(snapshot: Snapshot, rows: dict[int, Any], sql: str) -> int:
 
 
 @contextmanager
-def filter_errors(sql: str | None) -> Iterator[None]:
+def filter_errors(sql: str | None) -> Generator[None]:
     """pylance finds some faults of a filter only when it runs."""
     try:
         yield
@@ -168,9 +170,21 @@ def filter_errors(sql: str | None) -> Iterator[None]:
         if sql is None or not any(word in text for word in _FILTER_WORDS):
             raise
         line = text.splitlines()[0].partition(", /")[0]
-        raise InvalidFilter(f"the filter {sql!r} cannot be evaluated: {line}", "See the filter syntax in docs/scan.md") from error
+        raise InvalidFilter(
+            f"the filter {sql!r} cannot be evaluated: {line}", "See the filter syntax in docs/scan.md"
+        ) from error
 
 
-_FILTER_WORDS = ("ilter", "sql", "SQL", "parse", "Schema error", "schema", "type", "cast", "Cast", "DataFusion", "rithmetic")
-
-
+_FILTER_WORDS = (
+    "ilter",
+    "sql",
+    "SQL",
+    "parse",
+    "Schema error",
+    "schema",
+    "type",
+    "cast",
+    "Cast",
+    "DataFusion",
+    "rithmetic",
+)

@@ -21,6 +21,10 @@ class IndexUse:
     pages: int
     rows_at_most: int
 
+    def __str__(self) -> str:
+        segments = f"{self.segments} segment{'' if self.segments == 1 else 's'}"
+        return f"{self.index}: {self.condition}; {segments}, {self.pages} pages, at most {self.rows_at_most:,} rows"
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -47,22 +51,20 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [f"scan of {self.table}, version {self.version}", f"  filter   {self.understood_as}"]
-        for use in self.indices:
-            segments = f"{use.segments} segment{'s' if use.segments != 1 else ''}"
-            lines.append(f"  index    {use.index}: {use.condition}; {segments}, {use.pages} pages, at most {use.rows_at_most:,} rows")
+        lines += [f"  index    {use}" for use in self.indices]
         if self.indices:
             check = "no row needs checking" if self.exact else "the filter is checked on the rows found"
             lines.append(f"           answers for {self.indexed_fragments} fragments; {check}")
         if self.scanned_fragments:
             share = f"{self.scanned_rows:,} of {self.total_rows:,} rows"
-            lines.append(f"  scan     {len(self.scanned_fragments)} fragments ({share}): {_ids(self.scanned_fragments)}")
-        for skipped in self.skipped:
-            lines.append(f"  skipped  {skipped.index}, segment {skipped.uuid}: {skipped.reason}")
+            lines.append(
+                f"  scan     {len(self.scanned_fragments)} fragments ({share}): {_ids(self.scanned_fragments)}"
+            )
+        lines += [f"  skipped  {s.index}, segment {s.uuid}: {s.reason}" for s in self.skipped]
         if self.seconds is not None:
             found = f"{self.rows_from_index:,} rows from indices, " if self.indices else ""
-            lines.append(
-                f"  ran      {found}{self.rows_returned:,} rows returned, {self.reads} index reads, {self.seconds * 1000:.1f} ms"
-            )
+            cost = f"{self.reads} index reads, {self.seconds * 1000:.1f} ms"
+            lines.append(f"  ran      {found}{self.rows_returned:,} rows returned, {cost}")
         return "\n".join(lines)
 
 

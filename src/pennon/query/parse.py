@@ -7,15 +7,15 @@ column the table does not have.
 
 from __future__ import annotations
 
-import difflib
 import re
-import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 
 from pennon.errors import InvalidFilter
+from pennon.query.columns import Columns
 from pennon.query.grammar import read
+from pennon.query.in_lists import Melting
 from pennon.query.literals import Literal, Place, locate
 from pennon.query.predicate import (
     ALWAYS_FALSE,
@@ -37,8 +37,7 @@ _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 def parse_filter(sql: str, columns: Mapping[str, pa.DataType]) -> Node:
     """The rows a filter keeps.
 
-    The keys of `columns` are column paths: `user_id`, or `a.b` for a field of a struct, a part that holds a dot or a
-    backtick being quoted in backticks.
+    The keys of `columns` are column paths: `user_id`, or `a.b` for a field of a struct.
     """
     if not sql.strip():
         raise InvalidFilter("The filter is empty", "Leave it out to read every row.")
@@ -51,7 +50,7 @@ def parse_filter(sql: str, columns: Mapping[str, pa.DataType]) -> Node:
             f"The filter does not parse at position {error.position}, {error.problem}: {sql!r}",
             "Quote text in single quotes and odd column names in backticks: `user id` = 42 AND name LIKE 'a%'.",
         ) from None
-    return conjunction([_Binder(sql, columns).bind(expression, negated=False, adopted=True)])
+    return _Binder(sql, columns).bind_filter(expression)
 
 
 class _Binder:
@@ -63,7 +62,21 @@ class _Binder:
 
     def __init__(self, sql: str, columns: Mapping[str, pa.DataType]) -> None:
         self.sql = sql
-        self.columns = columns
+        self.columns = Columns(columns)
+        self.melting = Melting(sql, self.columns)
+
+    def bind_filter(self, expression: Expression) -> Node:
+        conditions = (
+            expression.operands if isinstance(expression, Logic) and expression.operator == "AND" else [expression]
+        )
+        if self.melting.spoils_filter(conditions):
+            return Opaque(self.sql)
+        return conjunction(
+            self.opaque(condition, negated=False, adopted=True)
+            if self.melting.spoils(condition)
+            else self.bind(condition, negated=False, adopted=True)
+            for condition in conditions
+        )
 
     def bind(self, expression: Expression, negated: bool, adopted: bool) -> Node:
         if isinstance(expression, Not):
@@ -111,7 +124,7 @@ class _Binder:
                 return None
 
     def comparison(self, name: Name, operator: str, literal: Literal, negated: bool, adopted: bool) -> Node | None:
-        column = self.column(name)
+        column = self.columns.find(name)
         if column is None:
             return None
         if literal.kind == "null":
@@ -122,7 +135,7 @@ class _Binder:
         return None if place is None or spans is None else ColumnRanges(path, order.type, spans, exact=place.exact)
 
     def membership(self, name: Name, literals: list[Literal], negated: bool, adopted: bool) -> Node | None:
-        column = self.column(name)
+        column = self.columns.find(name)
         if column is None:
             return None
         path, order = column
@@ -137,14 +150,14 @@ class _Binder:
         return ColumnRanges(path, order.type, order.complement(spans) if negated else spans, exact=exact)
 
     def boolean(self, name: Name, negated: bool) -> Node | None:
-        column = self.column(name)
+        column = self.columns.find(name)
         if column is None or column[1].family != "bool":
             return None
         path, order = column
         return ColumnRanges(path, order.type, (order.between(int(not negated), int(not negated)),))
 
     def test(self, name: Name, what: str, negated: bool) -> Node | None:
-        column = self.column(name)
+        column = self.columns.find(name)
         if column is None:
             return None
         path, order = column
@@ -169,38 +182,13 @@ class _Binder:
         return self.starting_with(name, prefix, negated, exact=False)
 
     def starting_with(self, name: Name, prefix: str, negated: bool, exact: bool = True) -> Node | None:
-        column = self.column(name)
+        column = self.columns.find(name)
         if column is None or column[1].family != "string" or not _is_encodable(prefix):
             return None
         path, order = column
         beyond = _beyond(prefix)
         spans: Spans = ((order.below(prefix.encode()), order.below(beyond.encode()) if beyond else order.last),)
         return ColumnRanges(path, order.type, order.complement(spans) if negated else spans, exact=exact)
-
-    def column(self, name: Name) -> tuple[str, Order] | None:
-        """The path and the order of a column; None if the name means something else than a column given to us."""
-        path = _path(name.parts)
-        if path not in self.columns and not name.verbatim:
-            path = self.any_case(name.parts)
-        if path in self.columns:
-            return path, order_of(self.columns[path])
-        parents = (_path(name.parts[:length]) for length in range(1, len(name.parts)))
-        if (
-            name.parts[0].startswith("_")  # _rowid, _rowaddr, _distance and the like
-            or any(parent in self.columns for parent in parents)
-            or any(known.startswith(f"{path}.") for known in self.columns)
-        ):
-            return None
-        raise _no_such_column(path, self.columns)
-
-    def any_case(self, parts: list[str]) -> str:
-        """The path with its first part spelled as the table does: Lance minds the case of the others, but not its."""
-        roots = {path.split(".", 1)[0] for path in self.columns}
-        alike = [root for root in roots if root.translate(_LOWER) == parts[0].translate(_LOWER)]
-        return _path(parts) if parts[0] in roots or len(alike) != 1 else _path([alike[0], *parts[1:]])
-
-
-_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def _compared(order: Order, operator: str, place: Place) -> Spans | None:
@@ -229,14 +217,3 @@ def _beyond(prefix: str) -> str:
 
 def _is_encodable(text: str) -> bool:
     return not re.search("[\ud800-\udfff]", text)
-
-
-def _path(parts: Iterable[str]) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part for part in parts)
-
-
-def _no_such_column(path: str, columns: Mapping[str, pa.DataType]) -> InvalidFilter:
-    close = difflib.get_close_matches(path, columns, n=3) or list(columns)[:8]
-    return InvalidFilter(
-        f"The filter names a column the table does not have: {path}", f"Near to it: {', '.join(close)}."
-    )

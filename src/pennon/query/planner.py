@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -189,8 +190,7 @@ class Planner:
             DamagedIndexWarning,
             stacklevel=2,
         )
-        self.catalog = self.catalog.without([segment.uuid])
-        self.catalog.skipped.append(Skipped(segment.name, segment.uuid, error.problem))
+        self.catalog.leave_out(damaged.usable, error.problem)
         self._found.clear()
 
 
@@ -200,18 +200,13 @@ class _Damaged(Exception):
         self.usable, self.error = usable, error
 
 
-class _naming:
+@contextmanager
+def _naming(usable: UsableSegment) -> Generator[None]:
     """Says which segment a damaged file belongs to."""
-
-    def __init__(self, usable: UsableSegment) -> None:
-        self._usable = usable
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DamagedFile):
-            raise _Damaged(self._usable, error) from error
+    try:
+        yield
+    except DamagedFile as error:
+        raise _Damaged(usable, error) from error
 
 
 def answerable(node: Node, columns: frozenset[str]) -> Node | None:
@@ -228,7 +223,7 @@ def answerable(node: Node, columns: frozenset[str]) -> Node | None:
             return None
         if kept == node.children:
             return node
-        return And(kept) if len(kept) > 1 else kept[0]
+        return kept[0] if len(kept) == 1 else And(kept)
     return None
 
 

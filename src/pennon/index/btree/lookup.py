@@ -147,7 +147,6 @@ class PageLookup:
         if problem:
             raise DamagedFile(f"{self.where} has {problem}", "Rebuild the index with create_index(replace=True)")
 
-
     def _nulls_lead(self, all_null: int, mixed: int) -> bool:
         """NULLs fill the leading pages; the page where they end may be told by its count alone."""
         with_nulls = int(np.count_nonzero(self.null_counts))
@@ -198,7 +197,12 @@ def _ranges(metadata: dict[str, str], pages: int) -> list[PageFile]:
 
 
 def write_lookup(
-    store: Store, directory: str, value_type: pa.DataType, parts: Sequence[PageStats], batch_size: int, storage_version: str
+    store: Store,
+    directory: str,
+    value_type: pa.DataType,
+    parts: Sequence[PageStats],
+    batch_size: int,
+    storage_version: str,
 ) -> IndexFile:
     """Join what the writers of the ranges reported, in value order, into the one lookup of the tree."""
     parts = [part for part in parts if part.pages]

@@ -74,7 +74,7 @@ class SortedValues:
     def __init__(self, values: pa.Array) -> None:
         keys = fixed_keys(values)
         self.keys = None if keys is None else keys.copy()
-        self.values = None if keys is not None else _compacted(values)
+        self._values: Any = None if keys is not None else _compacted(values)
         self._length = len(values)
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ class SortedValues:
 
     @property
     def nbytes(self) -> int:
-        return self.keys.nbytes if self.keys is not None else self.values.nbytes
+        return self.keys.nbytes if self.keys is not None else self._values.nbytes
 
     def position(self, value: pa.Scalar, side: Side) -> int:
         """How many values come before `value`, and with side 'right' also those equal to it."""
@@ -92,7 +92,7 @@ class SortedValues:
             assert key is not None
             return int(np.searchsorted(self.keys, key[0], side))
         find = bisect_left if side == "left" else bisect_right
-        values = self.values
+        values = self._values
         return find(range(len(self)), value.as_py(), key=lambda i: values[i].as_py())
 
 
@@ -115,7 +115,9 @@ def argsort_keys(keys: npt.NDArray[Any]) -> Indices:
     position_bits = int(n - 1).bit_length()
     excess = max(0, span.bit_length() + position_bits - 64)
     # Differences are taken modulo 2**64, so that the full range of int64 fits.
-    packed = keys.astype(np.int64 if keys.dtype.kind == "i" else np.uint64).view(np.uint64) - np.uint64(int(low) % 2**64)
+    packed = keys.astype(np.int64 if keys.dtype.kind == "i" else np.uint64).view(np.uint64) - np.uint64(
+        int(low) % 2**64
+    )
     packed >>= np.uint64(excess)
     packed <<= np.uint64(position_bits)
     packed |= np.arange(n, dtype=np.uint64)
@@ -144,7 +146,9 @@ def _repair(keys: npt.NDArray[Any], order: Indices) -> Indices:
     return order
 
 
-def _argsort_bytes(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Indices:
+def _argsort_bytes(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> Indices:
     """Sort byte strings eight bytes at a time; only rows still tied look at their next eight."""
     order = np.arange(len(starts))
     if len(starts) < 2:
@@ -207,7 +211,9 @@ def _byte_layout(
         return raw.reshape(-1), *_fixed_layout(len(values), raw.shape[1])
     if pa.types.is_fixed_size_binary(type_):
         width = type_.byte_width
-        data = np.frombuffer(values.buffers()[1], dtype=np.uint8)[values.offset * width : (values.offset + len(values)) * width]
+        data = np.frombuffer(values.buffers()[1], dtype=np.uint8)[
+            values.offset * width : (values.offset + len(values)) * width
+        ]
         return data, *_fixed_layout(len(values), width)
     spelled = values.cast(pa.large_binary() if not pa.types.is_large_string(type_) else type_)
     _, offset_buffer, data_buffer = spelled.buffers()

@@ -71,7 +71,11 @@ def sort_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataTy
 
 
 def take(values: pa.Array, order: npt.NDArray[np.intp]) -> pa.Array:
-    if pa.types.is_primitive(values.type) and not pa.types.is_boolean(values.type) and values.type.bit_width in (32, 64):
+    if (
+        pa.types.is_primitive(values.type)
+        and not pa.types.is_boolean(values.type)
+        and values.type.bit_width in (32, 64)
+    ):
         # numpy gathers machine words about twice as fast as Arrow's take.
         word = pa.int64() if values.type.bit_width == 64 else pa.int32()
         return pa.array(np.take(values.view(word).to_numpy(), order), word).view(values.type)
@@ -91,9 +95,7 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
     starts = [0] * len(runs)
     for pivot in _pivots(runs):
         stops = [len(v) if pivot is None else v.position(pivot, "left") for v in sorted_values]
-        parts = [
-            (run.values[a:b], run.ids[a:b]) for run, a, b in zip(runs, starts, stops, strict=True) if b > a
-        ]
+        parts = [(run.values[a:b], run.ids[a:b]) for run, a, b in zip(runs, starts, stops, strict=True) if b > a]
         if parts:
             yield sort_run(parts, runs[0].values.type) if len(parts) > 1 else Run(runs[0].null_ids[:0], *parts[0])
         starts = stops

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ class Boundaries:
             left, right = ordered.position(self.values[i], "left"), ordered.position(self.values[i], "right")
             cuts.append(nulls + left + round(share * (right - left)))
         edges = [0, *cuts, run.rows]
-        return [(r, run.slice(a, b)) for r, (a, b) in enumerate(zip(edges, edges[1:], strict=False)) if b > a]
+        return [(r, run.slice(a, b)) for r, (a, b) in enumerate(pairwise(edges)) if b > a]
 
 
 def boundaries_from_sample(sample: pa.Array, ranges: int) -> Boundaries:
@@ -67,5 +68,3 @@ def _row_bytes(values: pa.Array) -> np.ndarray:
         offsets = np.frombuffer(values.buffers()[1], dtype=np.int64)[values.offset : values.offset + len(values) + 1]
         return np.diff(offsets) + 16.0
     return np.full(len(values), 16.0)
-
-

@@ -84,7 +84,9 @@ class BTreeSegment:
         for start, stop in runs:
             pages += max(0, stop - max(start, seen))
             # Rows of the two end pages are shared with what lies outside the interval.
-            rows += max(stop - start - 2, 0) * self.lookup.batch_size + min(stop - start, 2) * self.lookup.batch_size // 2
+            rows += (
+                max(stop - start - 2, 0) * self.lookup.batch_size + min(stop - start, 2) * self.lookup.batch_size // 2
+            )
             seen = max(seen, stop)
         return Estimate(pages, rows)
 

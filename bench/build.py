@@ -1,0 +1,51 @@
+"""Building a B-tree: Pennon on Spark `local[2]`, warm, against stock `create_scalar_index`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import lance
+
+import pennon
+from bench.data import int64_table, lineitem_table, string_table
+from bench.harness import interleaved, peak_memory, report
+
+HEADER = ("column", "rows", "stock s", "Pennon s", "speed-up", "Pennon peak GiB")
+
+
+def build_int64(sizes: Sequence[int]) -> None:
+    rows = [_race(int64_table(size), "id", f"random int64, {size:,} rows") for size in sizes]
+    name = "build_large" if max(sizes) >= 100_000_000 else "build_int64"
+    report(name, "B-tree build, random int64", HEADER, rows)
+
+
+def build_strings() -> None:
+    rows = [_race(string_table(10_000_000), "s", "random 16-byte strings")]
+    report("build_strings", "B-tree build, random strings", HEADER, rows)
+
+
+def build_lineitem() -> None:
+    columns = ("l_orderkey", "l_partkey", "l_shipdate", "l_extendedprice", "l_comment")
+    rows = [_race(lineitem_table(), column, f"lineitem.{column}") for column in columns]
+    report("build_lineitem", "B-tree build, TPC-H lineitem (scale factor 1)", HEADER, rows)
+
+
+def _race(uri: str, column: str, label: str) -> tuple[object, ...]:
+    table = pennon.open(uri)
+    table.create_index(column, name="warm-up")
+    table.drop_index("warm-up")
+    with peak_memory() as peak:
+        table.create_index(column, name="pennon")
+    best = interleaved(
+        {
+            "stock": lambda: lance.dataset(uri).create_scalar_index(column, "BTREE", name="stock", replace=True),
+            "pennon": lambda: table.create_index(column, name="pennon"),
+        }
+    )
+    rows = lance.dataset(uri).count_rows()
+    for name in ("stock", "pennon"):
+        lance.dataset(uri).drop_index(name)
+    lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
+    ratio = best["stock"] / best["pennon"]
+    return label, f"{rows:,}", f"{best['stock']:.2f}", f"{best['pennon']:.2f}", f"{ratio:.2f}", f"{peak[0]:.1f}"

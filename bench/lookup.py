@@ -1,0 +1,62 @@
+"""Joining the lookups of a very large tree: the only step of a build that one process does alone."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pyarrow as pa
+
+from bench.harness import fresh, peak_memory, report
+from pennon.format.files import LanceFile, ReadCounter
+from pennon.format.index_metadata import IndexFile
+from pennon.format.store import Location, open_store
+from pennon.index.btree.lookup import PageStats, page_file_name, read_lookup, write_lookup
+
+RANGES = 1000
+PAGES = 2442
+
+
+def merge_lookups() -> None:
+    """1,000 ranges of 2,442 pages: an index over 10 billion rows."""
+    rows = [_measure(RANGES, PAGES), _measure(100, PAGES), _measure(10, PAGES)]
+    header = ("ranges", "pages", "rows indexed", "merge and write s", "lookup MiB", "open s", "peak GiB")
+    report("merge_lookups", "Joining page lookups", header, rows)
+
+
+def _measure(ranges: int, pages: int) -> tuple[object, ...]:
+    parts = [_part(number, pages) for number in range(ranges)]
+    store = open_store(Location.of(str(fresh("lookups"))))
+    with peak_memory() as peak:
+        start = time.perf_counter()
+        file = write_lookup(store, "_indices/x", pa.int64(), parts, 4096, "2.2")
+        merged = time.perf_counter() - start
+        start = time.perf_counter()
+        lookup = read_lookup(LanceFile(store, f"_indices/x/{file.path}", ReadCounter()), pa.int64())
+        opened = time.perf_counter() - start
+    assert lookup.pages == ranges * pages
+    size = file.size_bytes / 2**20
+    total = ranges * pages * 4096
+    return (
+        ranges,
+        f"{ranges * pages:,}",
+        f"{total:,}",
+        f"{merged:.2f}",
+        f"{size:.1f}",
+        f"{opened:.2f}",
+        f"{peak[0]:.2f}",
+    )
+
+
+def _part(number: int, pages: int) -> PageStats:
+    """What the writer of a range reports, over disjoint values."""
+    edges = np.arange(2 * pages, dtype=np.int64) * 1000 + number * 2 * pages * 1000
+    return PageStats(
+        file=IndexFile(page_file_name(number << 32), 1),
+        partition_id=number << 32,
+        rows=pages * 4096,
+        nulls=0,
+        mins=pa.array(edges[::2]),
+        maxs=pa.array(edges[1::2]),
+        null_counts=np.zeros(pages, dtype=np.uint32),
+    )

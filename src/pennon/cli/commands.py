@@ -1,0 +1,187 @@
+"""The commands. Exit codes: 0 done, 1 a Pennon error, 2 wrong usage, 130 interrupted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+import pennon
+from pennon.cli import render
+from pennon.cli.demo import run_demo
+from pennon.engine import progress_for_terminal
+from pennon.errors import InvalidArgument, PennonError
+from pennon.table import Table, open_table
+
+SCREEN_ROWS = 50
+
+output_option = click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print the result."
+)
+
+
+class _Group(click.Group):
+    """Errors are one line with the remedy; `--debug` shows where they came from."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PennonError as error:
+            if ctx.params.get("debug"):
+                raise
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(1)
+        except KeyboardInterrupt:
+            click.echo("interrupted; nothing was committed", err=True)
+            ctx.exit(130)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(pennon.__version__, prog_name="pennon")
+@click.option("--debug", is_flag=True, help="Show the whole trace of an error.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.pass_context
+def main(ctx: click.Context, debug: bool, quiet: bool) -> None:
+    """Build, keep and query the indices of Lance tables on Spark."""
+    ctx.obj = {"quiet": quiet}
+    if not debug:
+        warnings.showwarning = _print_warning
+
+
+def on_table(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the table argument and how to reach it; the command gets an open `Table`."""
+
+    @click.argument("uri")
+    @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="For object stores; repeat.")
+    @click.pass_context
+    @wraps(command)
+    def opened(ctx: click.Context, uri: str, storage: tuple[str, ...], **options: Any) -> None:
+        listener = None if ctx.obj["quiet"] else progress_for_terminal()
+        command(open_table(uri, storage_options=_pairs(storage), progress=listener), **options)
+
+    return opened
+
+
+@main.command("create-index")
+@on_table
+@click.argument("column")
+@click.option("--type", "index_type", default="btree", show_default=True, help="Kind of index.")
+@click.option("--name", help="Name of the index.  [default: COLUMN_idx]")
+@click.option("--no-replace", is_flag=True, help="Fail if an index of that name exists.")
+@click.option("--ranges", type=int, help="Number of page files.  [default: from rows and cores]")
+@click.option("--rows-per-range", type=int, help="Rows of a page file, instead of --ranges.")
+@click.option("--batch-size", type=int, default=4096, show_default=True, help="Rows of a page.")
+@click.option("--fragments", metavar="IDS", help="Index only these fragments, as one segment: 0,1,5.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@output_option
+def create_index(
+    table: Table, column: str, no_replace: bool, fragments: str | None, dry_run: bool, output: str, **options: Any
+) -> None:
+    """Build an index on COLUMN of the table at URI."""
+    options["fragment_ids"] = _numbers(fragments)
+    plan = table.plan_index(column, **options)
+    if dry_run:
+        render.print_json(render.plan_as_json(plan)) if output == "json" else render.console.print(str(plan))
+        return
+    if output == "text":
+        render.console.print(str(plan))
+    index = table.create_index(column, replace=not no_replace, **options)
+    if output == "json":
+        render.print_json(render.indices_as_json([index])[0])
+    else:
+        render.console.print()
+        render.print_indices([index])
+
+
+@main.command()
+@on_table
+@output_option
+def indices(table: Table, output: str) -> None:
+    """List the indices of the table at URI."""
+    found = table.indices()
+    if output == "json":
+        render.print_json(render.indices_as_json(found))
+    elif found:
+        render.print_indices(found)
+    else:
+        render.console.print(f"{table.uri} has no indices")
+
+
+@main.command()
+@on_table
+@click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option("--columns", help="Columns to show: a,b,c.  [default: all]")
+@click.option("--limit", type=int, help=f"Rows to show.  [default: {SCREEN_ROWS}]")
+@click.option("--count", is_flag=True, help="Only count the rows.")
+@output_option
+def scan(table: Table, filter_: str | None, columns: str | None, limit: int | None, count: bool, output: str) -> None:
+    """Show the rows of the table at URI that a filter selects, through its indices."""
+    if count:
+        number = table.count(filter_)
+        render.print_json({"count": number}) if output == "json" else render.console.print(f"{number:,}")
+        return
+    limit = SCREEN_ROWS if limit is None else limit
+    rows = table.scan(filter_, columns.split(",") if columns else None, limit=limit)
+    if output == "json":
+        render.print_json(rows.to_pylist())
+        return
+    render.print_rows(rows)
+    if rows.num_rows == limit:
+        render.console.print(f"(the first {limit:,} rows; --limit shows more, --count tells how many there are)")
+
+
+@main.command()
+@on_table
+@click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option("--analyze", is_flag=True, help="Run the scan too, and say what it touched.")
+@output_option
+def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> None:
+    """Tell how a scan of the table at URI would go."""
+    explanation = table.explain(filter_, analyze=analyze)
+    render.print_json(explanation.to_dict()) if output == "json" else render.console.print(str(explanation))
+
+
+@main.command("drop-index")
+@on_table
+@click.argument("name")
+@output_option
+def drop_index(table: Table, name: str, output: str) -> None:
+    """Remove the index NAME from the table at URI."""
+    table.drop_index(name)
+    done = {"dropped": name, "version": table.version}
+    render.print_json(done) if output == "json" else render.console.print(f"dropped {name}; version {table.version}")
+
+
+@main.command()
+@click.option("--rows", type=int, default=5_000_000, show_default=True, help="Rows of the table that is made.")
+@click.option("--keep", type=click.Path(), help="Make the table here and leave it.  [default: a temporary folder]")
+def demo(rows: int, keep: str | None) -> None:
+    """Make a table, index it with Spark, and query it."""
+    run_demo(rows, keep)
+
+
+def _pairs(options: tuple[str, ...]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            # The text may hold a secret, so it is not repeated.
+            raise InvalidArgument("a --storage-option is not of the form KEY=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidArgument(f"{text!r} is not a list of fragment ids", "Write them like 0,1,5") from None
+
+
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"warning: {message}", err=True)

@@ -1,0 +1,93 @@
+"""How results look: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import click
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from pennon.jobs.build_btree import BTreePlan
+from pennon.jobs.describe import human_bytes
+from pennon.query.inventory import Index
+
+# Values are the table's, so nothing in them is markup.
+console = Console(markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+
+
+def print_rows(rows: pa.Table) -> None:
+    grid = Grid(box=None, pad_edge=False, header_style="bold")
+    for name in rows.column_names:
+        grid.add_column(Text(name), overflow="fold")
+    for row in rows.to_pylist():
+        grid.add_row(*(Text(_cell(value)) for value in row.values()))
+    console.print(grid)
+
+
+def print_indices(indices: Iterable[Index]) -> None:
+    grid = Grid(box=None, pad_edge=False, header_style="bold")
+    for name in ("name", "type", "columns", "segments", "coverage", "rows", "size", "created"):
+        grid.add_column(name, justify="right" if name in ("segments", "coverage", "rows", "size") else "left")
+    for index in indices:
+        created = max((s.created_at for s in index.segments if s.created_at), default=None)
+        grid.add_row(
+            Text(index.name),
+            Text(index.type),
+            Text(", ".join(index.columns)),
+            str(len(index.segments)),
+            f"{index.coverage:.1%}",
+            f"{index.rows_covered:,}",
+            human_bytes(index.size_bytes),
+            created.strftime("%Y-%m-%d %H:%M") if created else "",
+        )
+        for segment in index.segments:
+            if segment.unusable:
+                grid.add_row(Text(f"  segment {segment.uuid}: {segment.unusable}"))
+    console.print(grid)
+
+
+def indices_as_json(indices: Iterable[Index]) -> list[dict[str, Any]]:
+    return [{**asdict(i), "size_bytes": i.size_bytes, "coverage": i.coverage} for i in indices]
+
+
+def plan_as_json(plan: BTreePlan) -> dict[str, Any]:
+    return {
+        "table": plan.pin.location.uri,
+        "version": plan.pin.version,
+        "name": plan.name,
+        "column": plan.column,
+        "rows": plan.rows,
+        "fragments": len(plan.fragments),
+        "tasks": len(plan.slices),
+        "ranges": plan.ranges,
+        "pages": plan.pages,
+        "task_memory_bytes": plan.task_memory_bytes,
+        "index_bytes": plan.rows * plan.row_bytes,
+    }
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else str(_plain(value)) if isinstance(value, bytes) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal | timedelta):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
