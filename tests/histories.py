@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import pennon
+from pennon.errors import InvalidArgument
 from tests.tables import full_scan, stock_answer
 
 CHECKS = [
@@ -41,6 +42,7 @@ class TableHistory(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="pennon-history-"))
         self.uri = str(self.directory / "t.lance")
         self.next_id = 0
+        self.changed_in_place = False
 
     def teardown(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -111,6 +113,7 @@ class TableHistory(RuleBasedStateMachine):
         metadata, fields = fragment.update_columns(changed)
         operation = lance.LanceOperation.Update(updated_fragments=[metadata], fields_modified=fields)
         lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+        self.changed_in_place = True
 
     @rule(count=st.integers(1, 20), seed=st.integers(0, 1000))
     def merge_insert(self, count: int, seed: int) -> None:
@@ -131,7 +134,12 @@ class TableHistory(RuleBasedStateMachine):
         table = pennon.open(self.uri)
         index = next((i for i in table.indices() if i.name == f"{column}_idx"), None)
         if index is not None and index.uncovered_fragments:
-            table.create_index(column, batch_size=8, fragment_ids=index.uncovered_fragments)
+            try:
+                table.create_index(column, batch_size=8, fragment_ids=index.uncovered_fragments)
+            except InvalidArgument as error:
+                # Another segment holds old values of a fragment changed in place.
+                assert "changed in place" in str(error)
+                table.create_index(column, batch_size=8)
 
     @rule(column=st.sampled_from(["k", "s"]))
     def drop(self, column: str) -> None:
@@ -143,8 +151,11 @@ class TableHistory(RuleBasedStateMachine):
     def stock_build(self, column: str) -> None:
         self.dataset().create_scalar_index(column, "BTREE", name=f"{column}_idx", replace=True)
 
+    # A delta beside a segment that holds old values makes stock show them, so after a change in place it merges all.
     @rule(merge=st.sampled_from([None, 0, 1, 2, 9]))
     def stock_optimize(self, merge: int | None) -> None:
+        if self.changed_in_place:
+            merge = 99
         options = {} if merge is None else {"num_indices_to_merge": merge}
         self.dataset().optimize.optimize_indices(**options)
 

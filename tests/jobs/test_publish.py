@@ -251,3 +251,18 @@ def test_failed_commit_leaves_no_files(uri: str, engine: Any, monkeypatch: pytes
         pennon.open(uri).create_index("k")
     directory = Path(uri) / "_indices"
     assert not directory.exists() or not [p for p in directory.rglob("*") if p.is_file()]
+
+
+def test_stale_values_never_stand_beside_a_new_segment(uri: str, engine: Any) -> None:
+    """Stock would show the old values of fragment 1 as soon as any segment covers it again."""
+    table = pennon.open(uri)
+    table.create_index("k", fragment_ids=[0, 1], batch_size=16)
+    update_in_place(uri, 1)
+    with pytest.raises(InvalidArgument, match=r"fragments \[1\] .* changed in place"):
+        table.create_index("k", fragment_ids=[1, 2], batch_size=16)
+    check(uri)
+    table.create_index("k", fragment_ids=[2, 3], batch_size=16)
+    check(uri)
+    table.create_index("k", fragment_ids=[0, 1], batch_size=16)
+    assert coverage(uri) == [0, 1, 2, 3]
+    check(uri)

@@ -30,6 +30,14 @@ DAY = 86_400
 NEW_YEAR = 18_262  # days from the epoch to 2020-01-01
 
 
+def each(text: str) -> Literals:
+    return [part.strip() for part in text.split(";")]
+
+
+def words(text: str) -> Literals:
+    return text.split()
+
+
 def integers(type_: pa.DataType) -> pa.Array:
     bits = type_.bit_width
     low, high = (0, (1 << bits) - 1) if pa.types.is_unsigned_integer(type_) else (-(1 << bits - 1), (1 << bits - 1) - 1)
@@ -106,41 +114,16 @@ TEXTS = [
 BYTES = [b"", b"\x00", b"a", b"aa", b"ab", b"ab\x00", b"b", b"\xff", b"\xff\xff"]
 
 SMALL = ["0", "1", "-1", "3", "01"]
-HUGE = [
-    "9007199254740993",
-    "9223372036854775807",
-    "9223372036854775808",
-    "18446744073709551615",
-    "18446744073709551616",
-]
-CAST_INTEGERS = [
-    "cast(1 as bigint)",
-    "cast(3 as int)",
-    "1::smallint",
-    "cast(200 as tinyint)",
-    "cast('1' as bigint)",
-    "cast(1.5 as double)",
-]
-REALS = [
-    "0.0",
-    "-0.0",
-    "-0",
-    "0.1",
-    "-0.1",
-    "0.5",
-    "1.",
-    ".5",
-    "1e0",
-    "1.5",
-    "2049",
-    "65504",
-    "65519",
-    "65520",
-    "1e39",
-    "-1e39",
-    "1e999",
-    "1e-50",
-]
+HUGE = each("""
+    9007199254740993; 9223372036854775807; 9223372036854775808; 18446744073709551615; 18446744073709551616
+""")
+CAST_INTEGERS = each("""
+    cast(1 as bigint); cast(3 as int); 1::smallint; cast(200 as tinyint); cast('1' as bigint);
+    cast(1.5 as double)
+""")
+REALS = each("""
+    0.0; -0.0; -0; 0.1; -0.1; 0.5; 1.; .5; 1e0; 1.5; 2049; 65504; 65519; 65520; 1e39; -1e39; 1e999; 1e-50
+""")
 CAST_REALS = [f"cast('{text}' as double)" for text in ("nan", "NaN", "-nan", "inf", "-inf", "0.1", "-0.0", "1.5")]
 CAST_REALS += [
     "cast(0.1 as float)",
@@ -165,55 +148,24 @@ STRINGS = [
     "cast('a' as string)",
 ]
 BINARY = ["X''", "X'61'", "x'6162'", "X'ff'", "X'1'", "X'zz'", "0x6162", "X'616200'"]
-DATES = [
-    "date '2020-01-01'",
-    "DATE '1970-01-01'",
-    "cast('2020-01-02' as date)",
-    "date '1969-12-31'",
-    "'2020-01-01'::date",
-]
-DATES += ["date '0001-01-01'", "date '2500-01-01'", "date '2020-1-1'", "date '2020-02-30'"]
-TIMES = [
-    "timestamp '2020-01-01'",
-    "timestamp '2020-01-01 00:00:00'",
-    "TIMESTAMP '1970-01-01T00:00:00'",
-    "timestamp '1969-12-31 23:59:59'",
-]
-TIMES += [
-    "timestamp '2020-01-01 00:00:00.5'",
-    "timestamp '1969-12-31 23:59:59.5'",
-    "timestamp '2020-01-01 00:00:00.000001'",
-]
-TIMES += [
-    "timestamp '2020-01-01 00:00:00.0000015'",
-    "cast('2020-01-01 05:00:00' as timestamp)",
-    "cast('2020-01-01' as timestamp(9))",
-]
-TIMES += [
-    "cast('2020-01-01 00:00:00.25' as timestamp(3))",
-    "timestamp '2500-01-01'",
-    "timestamp '0001-01-01'",
-    "timestamp '2020-01-01 00:00:60'",
-]
-TIMES += [
-    "timestamp '2020-01-01T00:00:00Z'",
-    "timestamp '2020-01-01 00:00:00+02:00'",
-    "timestamp '2019-12-31 22:00:00'",
-    "timestamp '2020-01-01 00:00'",
-]
-DECIMALS = [
-    "cast(1.5 as decimal(10,1))",
-    "cast('1.5' as decimal(10,1))",
-    "cast(1 as decimal(38,0))",
-    "cast(1.10 as decimal(10,2))",
-]
-DECIMALS += [
-    "cast(-3.3 as decimal(5,3))",
-    "cast(1.25 as decimal(10,1))",
-    "cast(99999 as decimal(3,0))",
-    "99999999999",
-    "999999999",
-]
+DATES = each("""
+    date '2020-01-01'; DATE '1970-01-01'; cast('2020-01-02' as date); date '1969-12-31'; '2020-01-01'::date;
+    date '0001-01-01'; date '2500-01-01'; date '2020-1-1'; date '2020-02-30'
+""")
+TIMES = each("""
+    timestamp '2020-01-01'; timestamp '2020-01-01 00:00:00'; TIMESTAMP '1970-01-01T00:00:00';
+    timestamp '1969-12-31 23:59:59'; timestamp '2020-01-01 00:00:00.5'; timestamp '1969-12-31 23:59:59.5';
+    timestamp '2020-01-01 00:00:00.000001'; timestamp '2020-01-01 00:00:00.0000015';
+    cast('2020-01-01 05:00:00' as timestamp); cast('2020-01-01' as timestamp(9));
+    cast('2020-01-01 00:00:00.25' as timestamp(3)); timestamp '2500-01-01'; timestamp '0001-01-01';
+    timestamp '2020-01-01 00:00:60'; timestamp '2020-01-01T00:00:00Z';
+    timestamp '2020-01-01 00:00:00+02:00'; timestamp '2019-12-31 22:00:00'; timestamp '2020-01-01 00:00'
+""")
+DECIMALS = each("""
+    cast(1.5 as decimal(10,1)); cast('1.5' as decimal(10,1)); cast(1 as decimal(38,0));
+    cast(1.10 as decimal(10,2)); cast(-3.3 as decimal(5,3)); cast(1.25 as decimal(10,1));
+    cast(99999 as decimal(3,0)); 99999999999; 999999999
+""")
 CONSTANTS = ["TRUE", "false", "NULL", "cast(NULL as bigint)"]
 
 
@@ -393,8 +345,11 @@ def agree(world: World, sql: str) -> Node | None:
     expected = world.scan(sql)
     try:
         node = parse_filter(sql, world.columns)
-    except InvalidFilter:
-        assert expected is None, f"{sql!r} is a filter to Lance"
+    except InvalidFilter as error:
+        # Lance reads a filter up to the first word it has no use for and forgets the rest: that must not pass silently.
+        forgetful = "closes nothing" in str(error) or "operator before" in str(error)
+        if expected is not None and not forgetful:
+            raise AssertionError(f"Lance reads {sql!r}") from error
         return None
     if expected is None:
         assert not node.exact or node in (And(()), Or(())), f"Lance refuses {sql!r}, but the tree answers it: {node}"
@@ -527,98 +482,22 @@ def test_patterns_match_what_they_match_in_lance(world: World, name: str) -> Non
         agree(world, sql)
 
 
-ATOMS = [
-    *(
-        "i8 = 1",
-        "i64 > 9007199254740992",
-        "u64 <= 18446744073709551614",
-        "f32 < 0.1",
-        "f32 != 0",
-        "f64 >= -0.0",
-        "f64 > 1",
-    ),
-    *(
-        "f64 = cast('nan' as double)",
-        "f64 < cast('inf' as double)",
-        "f32 IN (0.1, 0, 1.5)",
-        "f64 NOT IN (0, 1, 2, 3, 4)",
-    ),
-    *(
-        "b",
-        "b IS NOT TRUE",
-        "b = FALSE",
-        "s LIKE 'a%'",
-        "s NOT LIKE 'a%'",
-        "s > 'ab'",
-        "s IN ('a', 'é', NULL)",
-        "ls = 'it''s'",
-    ),
-    *(
-        "s LIKE 'a_c%'",
-        "tus >= timestamp '2020-01-01'",
-        "york < timestamp '2020-01-01'",
-        "d32 BETWEEN date '1970-01-01' AND date '2020-01-01'",
-    ),
-    *(
-        "dec > 1",
-        "bin < X'6162'",
-        "st.i IN (1, 2, 3)",
-        "st.i IS NULL",
-        "i8 NOT BETWEEN -1 AND 2",
-        "i8 IN (1, 2, 3, 127)",
-        "i8 NOT IN (1, NULL)",
-    ),
-    *(
-        "TRUE",
-        "FALSE",
-        "NULL = i8",
-        "i8 + 1 = 2",
-        "i8 < i16",
-        "abs(f64) > 1",
-        "isnan(f64)",
-        "s LIKE '%b'",
-        "i16 * 2 - 1 < 3 % 2",
-    ),
-    *(
-        "cast(i8 as double) < 1.5",
-        "s || 'x' = 'ax'",
-        "b = (i8 = 1)",
-        "i8 = -(1)",
-        "1 + 1 = i8",
-        "f32 IS NOT NULL",
-        "s IS NULL",
-    ),
-    *(
-        "i8 IN (1, 2, 3, 127)",
-        "i8 NOT IN (1, 2, 3, 127)",
-        "i8 NOT IN (0, -1, -2, -128)",
-        "i8 NOT IN (1, 0, 3, -1, NULL)",
-    ),
-    *(
-        "i8 IN (1, 2, NULL, -1, 0)",
-        "f64 NOT IN (1, 2, 3, 4)",
-        "f64 != 0",
-        "f64 = -0.0",
-        "st.i NOT IN (1, 2)",
-        "st.i NOT IN (3)",
-    ),
-    *(
-        "(i8 IN (1, 2, 3, 4)) = TRUE",
-        "(i8 NOT IN (0, -1, 5, 6)) = TRUE",
-        "s LIKE '%'",
-        "s NOT LIKE '%'",
-        "f64 BETWEEN 0 AND 0",
-    ),
-    *(
-        "starts_with(s, 'a')",
-        "i8 >= -128",
-        "i8 > 127",
-        "u8 >= 0",
-        "f64 <= cast('-inf' as double)",
-        "1 = 1",
-        "coalesce(i8, 1) = 1",
-    ),
-]
+ATOMS = each("""
+    i8 = 1; i64 > 9007199254740992; u64 <= 18446744073709551614; f32 < 0.1; f32 != 0; f64 >= -0.0; f64 > 1;
+    f64 = cast('nan' as double); f64 < cast('inf' as double); f32 IN (0.1, 0, 1.5);
+    f64 NOT IN (0, 1, 2, 3, 4); b; b IS NOT TRUE; b = FALSE; s LIKE 'a%'; s NOT LIKE 'a%'; s > 'ab';
+    s IN ('a', 'é', NULL); ls = 'it''s'; s LIKE 'a_c%'; tus >= timestamp '2020-01-01';
+    york < timestamp '2020-01-01'; d32 BETWEEN date '1970-01-01' AND date '2020-01-01'; dec > 1;
+    bin < X'6162'; st.i IN (1, 2, 3); st.i IS NULL; i8 NOT BETWEEN -1 AND 2; i8 IN (1, 2, 3, 127);
+    i8 NOT IN (1, NULL); TRUE; FALSE; NULL = i8; i8 + 1 = 2; i8 < i16; abs(f64) > 1; isnan(f64);
+    s LIKE '%b'; i16 * 2 - 1 < 3 % 2; cast(i8 as double) < 1.5; s || 'x' = 'ax'; b = (i8 = 1); i8 = -(1);
+    1 + 1 = i8; f32 IS NOT NULL; s IS NULL; i8 IN (1, 2, 3, 127); i8 NOT IN (1, 2, 3, 127);
+    i8 NOT IN (0, -1, -2, -128); i8 NOT IN (1, 0, 3, -1, NULL); i8 IN (1, 2, NULL, -1, 0);
+    f64 NOT IN (1, 2, 3, 4); f64 != 0; f64 = -0.0; st.i NOT IN (1, 2); st.i NOT IN (3);
+    (i8 IN (1, 2, 3, 4)) = TRUE; (i8 NOT IN (0, -1, 5, 6)) = TRUE; s LIKE '%'; s NOT LIKE '%';
+    f64 BETWEEN 0 AND 0; starts_with(s, 'a'); i8 >= -128; i8 > 127; u8 >= 0; f64 <= cast('-inf' as double);
+    1 = 1; coalesce(i8, 1) = 1
+""")
 
 
 def expressions() -> st.SearchStrategy[str]:
@@ -642,19 +521,10 @@ def test_any_combination_means_what_it_means_to_lance(world: World, sql: str) ->
     agree(world, sql)
 
 
-TIGHT = [
-    "b = b",
-    "i8 = 1",
-    "i8 < 3",
-    "s LIKE 'a%'",
-    "i8 IN (1, 2)",
-    "i8 BETWEEN 1 AND 2",
-    "b IS NULL",
-    "b IS NOT TRUE",
-    "b",
-    "TRUE",
-    "s = 'a'",
-]
+TIGHT = each("""
+    b = b; i8 = 1; i8 < 3; s LIKE 'a%'; i8 IN (1, 2); i8 BETWEEN 1 AND 2; b IS NULL; b IS NOT TRUE; b; TRUE;
+    s = 'a'
+""")
 GLUE = [" AND ", " OR ", " = ", " != ", " < ", " IS NULL AND ", " IS NOT TRUE OR ", " AND NOT ", " OR NOT ", " = NOT "]
 
 
@@ -668,6 +538,19 @@ def test_operators_bind_as_they_bind_in_lance(
     world: World, first: str, rest: list[tuple[str, str]], negated: str
 ) -> None:
     agree(world, negated + first + "".join(glue + text for glue, text in rest))
+
+
+WORDS = words("""
+    i8 b s 1 -1 0.5 'a' TRUE NULL AND OR NOT IS IN BETWEEN LIKE ( ) , = < >= != <> + - * || :: bigint cast(
+    as date `i8` . st.i abs( -- /* ; x LIMIT
+""")
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=9), space=st.sampled_from([" ", "\n", "  ", ""]))
+def test_what_is_broken_to_us_is_broken_to_lance(world: World, words: list[str], space: str) -> None:
+    agree(world, space.join(words))
+    agree(world, "i8 = 1 OR " + space.join(words))
 
 
 def test_the_oracle_notices_a_wrong_tree(world: World) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pennon.errors import InvalidArgument
+
 CORES = "PENNON_LOCAL_CORES"
 DRIVER_MEMORY = "PENNON_DRIVER_MEMORY"
 CLASS_ARCHIVE = "PENNON_CLASS_ARCHIVE"
@@ -59,12 +61,6 @@ SPEEDUPS = (
         "blocks are written to disk once instead of once a destination and once more to merge",
     ),
     Speedup(
-        "spark.shuffle.file.buffer",
-        "1m",
-        "32k",
-        "fewer and larger writes of shuffle files",
-    ),
-    Speedup(
         "spark.shuffle.compress",
         "false",
         "true",
@@ -87,8 +83,7 @@ def advice(setting: Callable[[str, str], str], master: str | None) -> list[str]:
     advised = [
         f"{speedup.key}={speedup.value}: {speedup.gain}"
         for speedup in SPEEDUPS
-        if (local or not speedup.local_only)
-        and _exceeds(setting(speedup.key, speedup.default), speedup.value)
+        if (local or not speedup.local_only) and _exceeds(setting(speedup.key, speedup.default), speedup.value)
     ]
     if master is not None and re.fullmatch(r"local(\[(\d+|\*)\])?", master):
         advised.append(f"master local[N,{ATTEMPTS}]: {master} gives a job up at the first failure of a task")
@@ -122,7 +117,12 @@ def embedded_settings() -> dict[str, str]:
 
 
 def local_cores() -> int:
-    return int(os.environ.get(CORES) or os.cpu_count() or 1)
+    wanted = os.environ.get(CORES)
+    if not wanted:
+        return os.cpu_count() or 1
+    if not wanted.isdecimal() or int(wanted) == 0:
+        raise InvalidArgument(f"{CORES} is {wanted!r}, not a number of cores", "Set it to 1 or more, or unset it")
+    return int(wanted)
 
 
 def _java_options(temporary: str) -> list[str]:
@@ -137,7 +137,7 @@ def _java_options(temporary: str) -> list[str]:
     if archive:
         # The JVM checks that an archive fits its version and class path, and starts without it if not.
         use = "SharedArchiveFile" if Path(archive).exists() else "ArchiveClassesAtExit"
-        options += [f'"-XX:{use}={archive}"', "-Xlog:disable"]
+        options.append(f'"-XX:{use}={archive}"')
     return options
 
 
@@ -153,8 +153,10 @@ def _worker_path() -> list[str]:
 def _socket_directory(temporary: str) -> str | None:
     if os.name == "nt":
         return None
-    candidates = (temporary, os.environ.get("XDG_RUNTIME_DIR", ""), os.path.join(os.sep, "tmp"))  # noqa: PTH118
-    fitting = (path for path in candidates if path and len(path) <= LONGEST_SOCKET_DIRECTORY and os.access(path, os.W_OK))
+    candidates = (temporary, os.environ.get("XDG_RUNTIME_DIR", ""), "/tmp")
+    fitting = (
+        path for path in candidates if path and len(path) <= LONGEST_SOCKET_DIRECTORY and os.access(path, os.W_OK)
+    )
     return next(fitting, None)
 
 

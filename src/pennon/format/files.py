@@ -27,14 +27,21 @@ class ReadCounter:
 class LanceFile:
     """An open Lance file. Whatever pylance raises on a bad file becomes `DamagedFile`."""
 
-    def __init__(self, store: Store, path: str, counter: ReadCounter, size_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        counter: ReadCounter,
+        size_bytes: int | None = None,
+        columns: list[str] | None = None,
+    ) -> None:
         self.where = store.describe(path)
         self._counter = counter
         with _damage(self.where):
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
                 raise DamagedFile(f"{self.where} has {actual} bytes, its index recorded {size_bytes}")
-            self._reader = store.open_reader(path)
+            self._reader = store.open_reader(path, columns)
             self.num_rows: int = self._reader.num_rows()
             schema: pa.Schema = self._reader.metadata().schema
         self.schema = schema.remove_metadata()

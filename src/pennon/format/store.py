@@ -97,8 +97,8 @@ class Store:
             if path.rpartition("/")[2] not in keep:
                 self.delete(path)
 
-    def open_reader(self, path: str) -> LanceFileReader:
-        return self._session.open_reader(path)
+    def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
+        return self._session.open_reader(path, columns)
 
     def open_writer(self, path: str, **options: Any) -> LanceFileWriter:
         return self._session.open_writer(path, **options)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
+from pyroaring import BitMap
 
 from pennon.format.addresses import Addresses
 from pennon.format.files import ReadCounter
@@ -24,6 +25,10 @@ class ScalarSegment(Protocol):
     def search(self, intervals: Sequence[Interval], nulls: bool) -> Addresses: ...
 
     def estimate(self, intervals: Sequence[Interval], nulls: bool) -> Estimate: ...
+
+    def held_fragments(self) -> BitMap:
+        """Fragments of the addresses in the files, whatever the coverage says. Reads every id."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from pennon.format.manifest import read_manifest
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.registry import kind_of
+from pennon.jobs.stale import stale_fragments
 
 ATTEMPTS = 8
 
@@ -71,6 +72,7 @@ def add_segment(
         for other in same_name:
             theirs = effective_coverage(other, base, reuse)
             if not theirs & coverage and not other.fragments & segment.fragments:
+                _check_not_stale(base, other, segment, reuse)
                 continue
             if theirs - coverage:
                 raise InvalidArgument(
@@ -85,6 +87,17 @@ def add_segment(
         return Change((segment,), tuple(leaving))
 
     return decide
+
+
+def _check_not_stale(base: Snapshot, other: IndexSegment, new: IndexSegment, reuse: FragmentReuse | None) -> None:
+    stale = stale_fragments(base, other, BitMap(new.fragments), reuse)
+    if stale:
+        together = sorted(effective_coverage(other, base, reuse) | BitMap(new.fragments))
+        raise InvalidArgument(
+            f"fragments {sorted(stale)} of {base.uri} were changed in place, and segment {other.uuid} of index "
+            f"{new.name!r} still holds their old values, which stock Lance would show beside the new segment",
+            f"Rebuild the index, or index fragments {together} as one segment that replaces the old one",
+        )
 
 
 def check_name_free(base: Snapshot, name: str, fields: tuple[int, ...]) -> None:

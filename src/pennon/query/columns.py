@@ -14,7 +14,7 @@ from pennon.query.syntax import Name
 
 
 class Columns:
-    """Column types by path: `user_id`, or `a.b` for a field of a struct. A part with a dot or a backtick in it is quoted."""
+    """Column types by path: `user_id`, or `a.b` for a field of a struct, odd parts of it in backticks."""
 
     def __init__(self, types: Mapping[str, pa.DataType]) -> None:
         self.types = types

@@ -1,9 +1,9 @@
 """Where DataFusion answers otherwise than SQL: IN lists on one column that it melts into one.
 
-Its simplifier forgets about NULL on the way. `i NOT IN (1, 2) OR i NOT IN (3, 4)` and `NOT (i IN (1, 2) AND i IN (3, 4))`
-keep the rows where i is NULL, and `i IN (1, 2) AND i NOT IN (1, NULL)` keeps 2. Indices would answer what SQL says, and
-an answer may not depend on which fragments an index covers, so such conditions are left to the scan. Lists that are
-neither negated nor below a NOT melt rightly, and so do lists in different conditions of one AND, NULL aside.
+Its simplifier forgets about NULL on the way. `i NOT IN (1, 2) OR i NOT IN (3, 4)` keeps the rows where i is NULL, and
+so does `NOT (i IN (1, 2) AND i IN (3, 4))`; `i IN (1, 2) AND i NOT IN (1, NULL)` keeps 2. Indices would answer what SQL
+says, and an answer may not depend on which fragments an index covers, so such conditions are left to the scan. Lists
+that are neither negated nor below a NOT melt rightly, and so do lists in different conditions of one AND, NULL aside.
 """
 
 from __future__ import annotations

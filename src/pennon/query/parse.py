@@ -26,7 +26,7 @@ from pennon.query.predicate import (
     conjunction,
     disjunction,
 )
-from pennon.query.spans import Order, Span, Spans, order_of, union
+from pennon.query.spans import Order, Span, Spans, union
 from pennon.query.syntax import Between, Comparison, Constant, Expression, In, Is, Like, Logic, Name, Not, StartsWith
 from pennon.query.tokens import Broken, NotUnderstood
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 
 from pennon.errors import DamagedFile
-from pennon.format.addresses import Addresses
+from pennon.format.addresses import Addresses, fragment_of
 from pennon.format.files import LanceFile, ReadCounter
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.store import Store
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
 from pennon.index.btree.order import SortedValues, is_sorted, same_value
-from pennon.index.btree.pages import Run
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse import FragmentReuse
 from pennon.index.intervals import Interval
@@ -90,11 +90,19 @@ class BTreeSegment:
             seen = max(seen, stop)
         return Estimate(pages, rows)
 
-    def runs(self, file: PageFile, batch_rows: int) -> Iterator[Run]:
-        """All rows of one page file in order, as stored, a bounded number at a time."""
-        opened = self._file(file.name)
-        for batch in opened.batches(0, opened.num_rows, batch_rows):
-            yield Run.from_batch(batch)
+    def held_fragments(self) -> BitMap:
+        """Fragments of all addresses in the files, moved by the Fragment Reuse Index. Reads every id."""
+        held = BitMap()
+        for file in self.lookup.files:
+            path = f"{self._segment.directory}/{file.name}"
+            ids_only = LanceFile(self._store, path, self._counter, columns=["ids"])
+            for batch in ids_only.batches(0, ids_only.num_rows):
+                ids = batch.column(0).to_numpy()
+                if self._reuse is not None:
+                    moved, alive = self._reuse.remap(ids)
+                    ids = moved[alive]
+                held |= BitMap(np.unique(fragment_of(ids)))
+        return held
 
     def _page_run(self, interval: Interval) -> tuple[int, int]:
         return self.lookup.pages_with_values(

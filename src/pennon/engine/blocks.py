@@ -1,0 +1,111 @@
+"""Record batches as rows that Spark can shuffle: few, binary, and opened again without copying.
+
+A row is `(destination int, failed boolean, block binary)`. A block is one Arrow IPC stream: the schema, the record
+batches of one piece (and their dictionaries), the end mark; its length is a multiple of 8, so that the next block in
+the same buffer stays aligned. A row whose `failed` is set holds a pickled error instead of a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from pennon.errors import BuildFailed
+
+SPARK_SCHEMA = "destination int, failed boolean, block binary"
+ARROW_SCHEMA = pa.schema([("destination", pa.int32()), ("failed", pa.bool_()), ("block", pa.binary())])
+
+# Small enough to stay in a processor's cache on its way through the JVM, large enough that rows do not matter. It also
+# bounds what Spark collects before a reducer sees it: `spark.sql.execution.arrow.maxBytesPerBatch` (64 MiB unless set)
+# plus one block, since a batch is closed by the row that crosses the limit.
+BLOCK_BYTES = 2 << 20
+# How much is packed into one record batch on its way to the JVM.
+PACK_BYTES = 8 << 20
+# The JVM keeps a row in one array, of at most 2 GiB, and doubles it as it grows.
+LARGEST_BLOCK = 1 << 30
+
+
+class Packer:
+    """Collects batches for their destinations and packs them into record batches of blocks."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, pa.RecordBatch, int]] = []
+        self._bytes = 0
+
+    def add(self, destination: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for piece in pieces(batch):
+            size = _stream_size(piece)
+            if size > LARGEST_BLOCK:
+                raise BuildFailed(
+                    f"{piece.num_rows} row(s) that cannot be cut further take {size:,} bytes; Spark moves at most "
+                    f"{LARGEST_BLOCK:,} at once"
+                )
+            if self._waiting and self._bytes + size > PACK_BYTES:
+                yield from self.flush()
+            self._waiting.append((destination, piece, size))
+            self._bytes += size
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        if self._waiting:
+            waiting, size = self._waiting, self._bytes
+            self._waiting, self._bytes = [], 0
+            yield _pack(waiting, size)
+
+
+def failure_rows(destinations: int, error: bytes) -> pa.RecordBatch:
+    """The same error for every destination."""
+    columns = [
+        pa.array(range(destinations), pa.int32()),
+        pa.array([True] * destinations),
+        pa.array([error] * destinations, pa.binary()),
+    ]
+    return pa.record_batch(columns, schema=ARROW_SCHEMA)
+
+
+def open_block(block: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    """The record batches of a block, which keep pointing into it."""
+    yield from pa.ipc.open_stream(block)
+
+
+def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch halved until every piece fits a block."""
+    size = batch.nbytes
+    if size <= BLOCK_BYTES or batch.num_rows <= 1:
+        yield batch
+        return
+    middle = batch.num_rows // 2
+    halves = batch.slice(0, middle), batch.slice(middle)
+    # Dictionaries and string views go whole with every piece: once they outweigh the rest, cutting only adds copies.
+    if sum(half.nbytes for half in halves) > size + size // 2:
+        yield batch
+        return
+    for half in halves:
+        yield from pieces(half)
+
+
+def _pack(waiting: list[tuple[int, pa.RecordBatch, int]], size: int) -> pa.RecordBatch:
+    # One buffer allocated up front: pyarrow would copy blocks given as Python bytes once more, and leaks them.
+    buffer = pa.allocate_buffer(size)
+    sink = pa.FixedSizeBufferWriter(buffer)
+    offsets = [0]
+    for _, piece, length in waiting:
+        _write_stream(sink, piece)
+        offsets.append(offsets[-1] + length)
+    blocks = pa.Array.from_buffers(
+        pa.binary(), len(waiting), [None, pa.array(offsets, pa.int32()).buffers()[1], buffer], null_count=0
+    )
+    destinations = pa.array([destination for destination, _, _ in waiting], pa.int32())
+    failed = pa.array([False] * len(waiting))
+    return pa.record_batch([destinations, failed, blocks], schema=ARROW_SCHEMA)
+
+
+def _stream_size(piece: pa.RecordBatch) -> int:
+    sink = pa.MockOutputStream()
+    _write_stream(sink, piece)
+    return sink.size()
+
+
+def _write_stream(sink: pa.NativeFile, piece: pa.RecordBatch) -> None:
+    with pa.ipc.new_stream(sink, piece.schema) as writer:
+        writer.write_batch(piece)

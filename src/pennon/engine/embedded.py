@@ -1,0 +1,89 @@
+"""A Spark session of Pennon's own: on this machine, quick to start, silent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from pennon.engine.java import find_java
+from pennon.engine.settings import embedded_settings
+from pennon.errors import SparkUnavailable
+
+REMEDY = "Check that Java and pyspark are whole and that memory is left, or pass a Spark session of your own"
+
+
+def start() -> SparkSession:
+    find_java()
+    with tempfile.TemporaryFile() as log, _environment(), _interrupts_kept():
+        conf = SparkConf(loadDefaults=False).setAll(list(embedded_settings().items()))
+        try:
+            if SparkContext._gateway is None:  # pyright: ignore[reportPrivateUsage]
+                # What the JVM prints while it starts cannot be configured away, and nobody reads it unless it fails.
+                SparkContext._ensure_initialized(  # pyright: ignore[reportPrivateUsage]
+                    gateway=launch_gateway(conf, {"stdout": log, "stderr": log})
+                )
+            SparkContext(conf=conf)
+        except (PySparkException, Py4JError) as error:
+            raise SparkUnavailable(f"Spark did not start: {_last_words(log) or error}", REMEDY) from error
+        return SparkSession.builder.getOrCreate()
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """The variables under which Spark starts as if nothing else of Spark were installed."""
+    wanted = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # For the small JVM by which Spark's scripts find out how to start the large one.
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # Another Spark's home would bring another version of the JVM side.
+        "SPARK_HOME": None,
+        "PYSPARK_SUBMIT_ARGS": None,
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    _set_environment(wanted)
+    try:
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Leaves Ctrl-C to the program: a starting SparkContext would make it cancel every job of the session."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _last_words(log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
+    # A Java trace is indented under the line that matters.
+    errors = [line for line in lines if "Exception" in line or "Error" in line]
+    return next(iter(errors or lines[-1:]), "")

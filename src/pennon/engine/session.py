@@ -1,0 +1,82 @@
+"""Which Spark session Pennon works on: the given, the active, the launcher's, or one of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pyspark
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+from pyspark.util import is_remote_only
+
+from pennon.errors import SparkUnavailable
+
+MINIMUM_VERSION = (4, 1)
+# Variables by which a launcher names a session that is not active yet: spark-submit's, and that of a Connect server.
+LAUNCHED_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+
+_embedded: SparkSession | None = None
+_lock = threading.Lock()
+
+
+def choose_session(given: SparkSession | None) -> SparkSession:
+    check_version(pyspark.__version__)
+    spark = given or _active_session() or _launched_session() or _embedded_session()
+    check_version(spark.version)
+    return spark
+
+
+def is_embedded(spark: SparkSession) -> bool:
+    return _embedded is not None and not is_connect(spark) and spark.sparkContext is _embedded.sparkContext
+
+
+def is_connect(spark: SparkSession) -> bool:
+    # By name, because importing the class needs packages that a classic installation lacks.
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def check_version(version: str) -> None:
+    major, minor = version.split(".")[:2]
+    if (int(major), int(minor)) < MINIMUM_VERSION:
+        raise SparkUnavailable(
+            f"Pennon needs Spark {'.'.join(map(str, MINIMUM_VERSION))} or newer, and this is {version}",
+            "Older versions cannot send rows to a partition by its number: upgrade pyspark and the cluster",
+        )
+
+
+def stop_embedded() -> None:
+    global _embedded  # noqa: PLW0603  one embedded session per process
+    with _lock:
+        if _embedded is not None:
+            _embedded.stop()
+            _embedded = None
+
+
+def _active_session() -> SparkSession | None:
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
+
+
+def _launched_session() -> SparkSession | None:
+    if any(variable in os.environ for variable in LAUNCHED_BY):
+        return SparkSession.builder.getOrCreate()
+    return None
+
+
+def _embedded_session() -> SparkSession:
+    global _embedded  # noqa: PLW0603
+    if is_remote_only():
+        raise SparkUnavailable(
+            "The installed pyspark is the Connect client only and cannot start a session of its own",
+            "Pass a Connect session, or install the package pyspark",
+        )
+    # The Connect client has no SparkContext to import.
+    from pennon.engine.embedded import start  # noqa: PLC0415
+
+    with _lock:
+        # Another thread may have started it meanwhile.
+        _embedded = _active_session() or start()
+        return _embedded

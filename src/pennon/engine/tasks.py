@@ -1,0 +1,178 @@
+"""What runs inside Spark's Python workers: the three functions given to mapInArrow, and how a result travels back.
+
+A result is a row `(key long, failed boolean, payload binary)`: the task's number or the destination, and a pickled value
+or a pickled PennonError. An error of Pennon's own is a result like any other, so that Spark does not try the task again;
+any other exception is left to Spark.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from pennon.engine.blocks import Packer, failure_rows, open_block
+from pennon.errors import BuildFailed, PennonError
+
+RESULT_SCHEMA = "key long, failed boolean, payload binary"
+# Stands before the cause of a failure in the traceback that Spark brings to the driver.
+CAUSE_MARK = "pennon task failed with "
+
+T = TypeVar("T")
+R = TypeVar("R")
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class RunTasks(Generic[T, R]):
+    """A Spark task of `Engine.map`."""
+
+    function: Callable[[T], R]
+    # Pickled one by one, so that a worker unpickles its own task and not all of them.
+    tasks: Sequence[bytes]
+
+    def __call__(self, numbers: Batches) -> Batches:
+        for number in _numbers(numbers):
+            yield _result(number, lambda task=self.tasks[number]: self.function(pickle.loads(task)))
+
+
+@dataclass(frozen=True)
+class SendBlocks(Generic[T]):
+    """A Spark task of the map side of `Engine.exchange`."""
+
+    stage: str
+    function: Callable[[T], Iterable[tuple[int, pa.RecordBatch]]]
+    tasks: Sequence[bytes]
+    destinations: int
+
+    def __call__(self, numbers: Batches) -> Batches:
+        for number in _numbers(numbers):
+            try:
+                with _attempt():
+                    yield from self._blocks(pickle.loads(self.tasks[number]))
+            except PennonError as error:
+                # To every destination: no reducer may take for complete what it has received.
+                yield failure_rows(self.destinations, dumps(error))
+
+    def _blocks(self, task: T) -> Batches:
+        packer = Packer()
+        for destination, batch in self.function(task):
+            if not 0 <= destination < self.destinations:
+                raise BuildFailed(
+                    f"A task of {self.stage} sent a batch to destination {destination}, but destinations are "
+                    f"0 to {self.destinations - 1}"
+                )
+            yield from packer.add(destination, batch)
+        yield from packer.flush()
+
+
+@dataclass(frozen=True)
+class ReceiveBlocks(Generic[R]):
+    """A Spark task of the reduce side of `Engine.exchange`."""
+
+    function: Callable[[int, Batches], R]
+
+    def __call__(self, rows: Batches) -> Batches:
+        first = next(rows, None)
+        if first is not None:
+            destination = first.column("destination")[0].as_py()
+            yield _result(destination, lambda: self._reduce(destination, chain([first], rows)))
+
+    def _reduce(self, destination: int, rows: Batches) -> R:
+        received = _Received(destination, rows)
+        value = self.function(destination, received.batches())
+        # The function may stop reading early, or swallow an error of the map side.
+        received.drain()
+        return value
+
+
+class _Received:
+    """What one destination receives, as it comes in."""
+
+    def __init__(self, destination: int, rows: Batches) -> None:
+        self._destination = destination
+        self._rows = rows
+        self._failure: PennonError | None = None
+
+    def batches(self) -> Batches:
+        for rows in self._checked():
+            for block in rows.column("block"):
+                yield from open_block(block.as_buffer())
+
+    def drain(self) -> None:
+        for _ in self._checked():
+            pass
+        if self._failure is not None:
+            raise self._failure
+
+    def _checked(self) -> Batches:
+        for rows in self._rows:
+            failed: list[bool] = rows.column("failed").to_pylist()
+            if True in failed:
+                self._failure = pickle.loads(rows.column("block")[failed.index(True)].as_py())
+                raise self._failure
+            strangers = set(rows.column("destination").to_pylist()) - {self._destination}
+            if strangers:
+                raise BuildFailed(f"Spark brought blocks for {strangers} to destination {self._destination}")
+            yield rows
+
+
+def dumps(value: object) -> bytes:
+    # Cloudpickle also takes what is defined in a script or a notebook. Called only where Spark is already loaded.
+    from pyspark.cloudpickle import dumps as cloudpickle  # noqa: PLC0415
+
+    return cloudpickle(value)
+
+
+def _numbers(batches: Batches) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _result(key: int, compute: Callable[[], Any]) -> pa.RecordBatch:
+    failed = False
+    try:
+        with _attempt():
+            payload = dumps(compute())
+    except PennonError as error:
+        failed, payload = True, dumps(error)
+    columns = [pa.array([key], pa.int64()), pa.array([failed]), pa.array([payload], pa.binary())]
+    return pa.record_batch(columns, names=["key", "failed", "payload"])
+
+
+@contextmanager
+def _attempt() -> Iterator[None]:
+    """One attempt at a task: quick garbage collection around it, its failure named."""
+    _freeze_modules()
+    try:
+        yield
+    except PennonError:
+        raise
+    except Exception as error:
+        cause = " ".join(f"{type(error).__name__}: {error}".split())
+        error.add_note(f"{CAUSE_MARK}{cause}")
+        raise
+    finally:
+        _freeze_modules()
+
+
+_frozen_modules = 0
+
+
+def _freeze_modules() -> None:
+    """Takes what imports have left behind out of garbage collection.
+
+    PySpark collects garbage after every task, and would go through all objects of all modules each time. Imports happen
+    when a function is unpickled and while it runs, hence before and after a task, whenever there are new modules.
+    """
+    global _frozen_modules  # noqa: PLW0603
+    if len(sys.modules) != _frozen_modules:
+        _frozen_modules = len(sys.modules)
+        gc.freeze()

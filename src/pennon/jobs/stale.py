@@ -1,0 +1,55 @@
+"""Old values that a segment still holds of fragments it no longer covers.
+
+An in-place change takes a fragment out of a segment's coverage, but its old rows stay in the segment's files. Pennon
+drops them segment by segment; stock Lance drops them only as long as *no* segment of the index covers the fragment.
+So a new segment over such a fragment must not stand beside the old one.
+"""
+
+from __future__ import annotations
+
+from pyroaring import BitMap
+
+from pennon.format.files import ReadCounter
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.manifest import Manifest, manifest_paths, read_manifest
+from pennon.format.snapshot import Snapshot
+from pennon.index.cache import SHARED_CACHE
+from pennon.index.fragment_reuse import FragmentReuse
+from pennon.index.registry import kind_of
+
+
+def stale_fragments(base: Snapshot, segment: IndexSegment, fragments: BitMap, reuse: FragmentReuse | None) -> BitMap:
+    """Which of these fragments, none of them covered by the segment, its files may hold outdated rows of."""
+    first = _oldest_version_with(base, segment)
+    then = {s.uuid: s for s in first.segments}[segment.uuid]
+    suspects = BitMap()
+    for fragment in fragments:
+        if fragment not in first.fragments:
+            continue  # younger than the segment's files
+        before, now = first.fragments[fragment], base.manifest.fragments.get(fragment)
+        same = now and all(before.field_files.get(f) == now.field_files.get(f) for f in segment.fields)
+        if not same or fragment not in then.fragments:
+            suspects.add(fragment)
+    return suspects & _held_fragments(base, segment, reuse) if suspects else suspects
+
+
+def _oldest_version_with(base: Snapshot, segment: IndexSegment) -> Manifest:
+    """The oldest version still there that has the segment. A segment stays for one stretch of versions."""
+    versions = sorted(v for v in manifest_paths(base.store) if v <= base.version)
+    low, high = 0, len(versions) - 1
+    oldest = base.manifest
+    while low < high:
+        middle = (low + high) // 2
+        manifest = read_manifest(base.store, versions[middle])
+        if any(s.uuid == segment.uuid for s in manifest.segments):
+            oldest, high = manifest, middle
+        else:
+            low = middle + 1
+    return oldest
+
+
+def _held_fragments(base: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> BitMap:
+    kind, column = kind_of(segment), base.columns.by_id(segment.fields[0])
+    if kind is None or column is None:
+        return BitMap()
+    return kind.open(base, segment, column, reuse, SHARED_CACHE, ReadCounter()).held_fragments()
