@@ -8,6 +8,7 @@ the same buffer stays aligned. A row whose `failed` is set holds a pickled error
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -63,9 +64,16 @@ def failure_rows(destinations: int, error: bytes) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=ARROW_SCHEMA)
 
 
-def open_block(block: pa.Buffer) -> Iterator[pa.RecordBatch]:
-    """The record batches of a block, which keep pointing into it."""
-    yield from pa.ipc.open_stream(block)
+def unpack(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The record batches of all blocks, which keep pointing into them."""
+    blocks = rows.column("block")
+    # By offsets, because pyarrow copies a binary value when it is taken out of its array.
+    _, offsets, data = blocks.buffers()
+    # Spark uses large binaries if the session says so.
+    offset_type = pa.int64() if pa.types.is_large_binary(blocks.type) else pa.int32()
+    bounds = pa.Array.from_buffers(offset_type, len(blocks) + 1, [None, offsets], offset=blocks.offset).to_pylist()
+    for start, end in pairwise(bounds):
+        yield from pa.ipc.open_stream(data.slice(start, end - start))
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import IO
 
@@ -41,7 +41,7 @@ def start() -> SparkSession:
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
+def _environment() -> Generator[None]:
     """The variables under which Spark starts as if nothing else of Spark were installed."""
     wanted = {
         "PYSPARK_PYTHON": sys.executable,
@@ -69,7 +69,7 @@ def _set_environment(variables: dict[str, str | None]) -> None:
 
 
 @contextmanager
-def _interrupts_kept() -> Iterator[None]:
+def _interrupts_kept() -> Generator[None]:
     """Leaves Ctrl-C to the program: a starting SparkContext would make it cancel every job of the session."""
     if threading.current_thread() is not threading.main_thread():
         yield

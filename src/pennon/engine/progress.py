@@ -24,10 +24,10 @@ class ProgressListener(Protocol):
 
 def progress_for_terminal(stream: TextIO | None = None) -> ProgressListener:
     """Bars where someone watches, plain lines where the output is kept."""
-    stream = stream or sys.stderr
-    if stream.isatty() and os.environ.get("TERM") != "dumb":
-        return RichProgress(stream)
-    return PlainProgress(stream)
+    output: TextIO = stream or sys.stderr
+    if output.isatty() and os.environ.get("TERM") != "dumb":
+        return RichProgress(output)
+    return PlainProgress(output)
 
 
 class PlainProgress:

@@ -77,6 +77,7 @@ def _embedded_session() -> SparkSession:
     from pennon.engine.embedded import start  # noqa: PLC0415
 
     with _lock:
-        # Another thread may have started it meanwhile.
-        _embedded = _active_session() or start()
+        # Another thread may have started it while this one waited.
+        if _embedded is None or _active_session() is None:
+            _embedded = start()
         return _embedded

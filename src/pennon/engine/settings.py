@@ -1,4 +1,4 @@
-"""Which Spark settings make the exchange fast and an embedded session quiet, and which of them a given session lacks."""
+"""Spark settings: those an embedded session starts with, and those that a given session would do well to have."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What runs inside Spark's Python workers: the three functions given to mapInArrow, and how a result travels back.
 
-A result is a row `(key long, failed boolean, payload binary)`: the task's number or the destination, and a pickled value
-or a pickled PennonError. An error of Pennon's own is a result like any other, so that Spark does not try the task again;
-any other exception is left to Spark.
+A result is a row `(key long, failed boolean, payload binary)`: the task's number or the destination, and a pickled
+value or a pickled PennonError. An error of Pennon's own is a result like any other, so that Spark does not try the task
+again; any other exception is left to Spark.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from pennon.engine.blocks import Packer, failure_rows, open_block
+from pennon.engine.blocks import Packer, failure_rows, unpack
 from pennon.errors import BuildFailed, PennonError
 
 RESULT_SCHEMA = "key long, failed boolean, payload binary"
@@ -103,8 +103,7 @@ class _Received:
 
     def batches(self) -> Batches:
         for rows in self._checked():
-            for block in rows.column("block"):
-                yield from open_block(block.as_buffer())
+            yield from unpack(rows)
 
     def drain(self) -> None:
         for _ in self._checked():
@@ -116,8 +115,9 @@ class _Received:
         for rows in self._rows:
             failed: list[bool] = rows.column("failed").to_pylist()
             if True in failed:
-                self._failure = pickle.loads(rows.column("block")[failed.index(True)].as_py())
-                raise self._failure
+                error: PennonError = pickle.loads(rows.column("block")[failed.index(True)].as_py())
+                self._failure = error
+                raise error
             strangers = set(rows.column("destination").to_pylist()) - {self._destination}
             if strangers:
                 raise BuildFailed(f"Spark brought blocks for {strangers} to destination {self._destination}")
@@ -148,7 +148,7 @@ def _result(key: int, compute: Callable[[], Any]) -> pa.RecordBatch:
 
 
 @contextmanager
-def _attempt() -> Iterator[None]:
+def _attempt() -> Generator[None]:
     """One attempt at a task: quick garbage collection around it, its failure named."""
     _freeze_modules()
     try:

@@ -1,0 +1,74 @@
+"""A Spark session as the engine sees it, be it classic or Connect."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pennon.engine.run import run_job
+from pennon.engine.session import choose_session, is_connect, is_embedded, stop_embedded
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pennon.engine.progress import ProgressListener
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class Cluster:
+    def __init__(self, given: SparkSession | None) -> None:
+        with _hushed():
+            self._spark = choose_session(given)
+        self.embedded = is_embedded(self._spark)
+
+    @cached_property
+    def parallelism(self) -> int:
+        if not is_connect(self._spark):
+            return self._spark.sparkContext.defaultParallelism
+        # A client cannot ask for the number, but Spark cuts a range into as many partitions.
+        partitions = self._spark.range(1 << 16).selectExpr("max(spark_partition_id()) + 1").collect()
+        return int(partitions[0][0])
+
+    @property
+    def master(self) -> str | None:
+        """Unknown to a Connect client."""
+        return None if is_connect(self._spark) else self._spark.sparkContext.master
+
+    def setting(self, key: str, default: str) -> str:
+        return self._spark.conf.get(key, default) or default
+
+    def numbers(self, count: int) -> DataFrame:
+        """The numbers from 0, each in a partition of its own."""
+        return self._spark.range(0, count, 1, count)
+
+    def apply(self, frame: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
+        with _hushed():
+            return frame.mapInArrow(function, schema)
+
+    def collect(
+        self, name: str, frame: DataFrame, stages: dict[str, int], listener: ProgressListener | None
+    ) -> pa.Table:
+        """The rows of a frame; `stages` are the parts of the job in order, with the number of their tasks."""
+        return run_job(self._spark, name, frame, stages, listener)
+
+    def stop(self) -> None:
+        if self.embedded:
+            stop_embedded()
+
+
+@contextmanager
+def _hushed() -> Generator[None]:
+    """Without warnings that tell the user nothing."""
+    with warnings.catch_warnings():
+        # PySpark looks for pandas and complains of a new one, though only Arrow is used.
+        warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
+        # Python and libraries with threads warn of the fork by which the JVM is started: the child does nothing but
+        # become the JVM.
+        warnings.filterwarnings("ignore", ".*fork")
+        yield

@@ -1,0 +1,103 @@
+"""The engine: a function over tasks, and batches from tasks to destinations, on whatever Spark session there is."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from pennon.engine.blocks import SPARK_SCHEMA
+from pennon.engine.progress import ProgressListener
+from pennon.engine.settings import advice
+from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBlocks, dumps
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pennon.engine.cluster import Cluster
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Engine:
+    """Runs functions on a Spark session.
+
+    Functions and tasks are pickled into the job and results are pickled back: keep them small, pass paths rather than
+    data. Spark may run a task more than once, even one that has succeeded: two attempts must not get in each other's
+    way. A `PennonError` raised in a task is raised again here, without further attempts; any other failure is tried
+    again by Spark, and raised as `TaskFailed` when it gives up.
+    """
+
+    def __init__(self, cluster: Cluster, progress: ProgressListener | None = None) -> None:
+        self._cluster = cluster
+        self._progress = progress
+
+    @classmethod
+    def attach(cls, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> Engine:
+        """The engine of the given session, else of the active one, else of an embedded local one."""
+        from pennon.engine.cluster import Cluster  # noqa: PLC0415  brings pyspark, which is slow to import
+
+        return cls(Cluster(spark), progress)
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks can run at once."""
+        return self._cluster.parallelism
+
+    @property
+    def embedded(self) -> bool:
+        """Whether Pennon started the session itself."""
+        return self._cluster.embedded
+
+    def advice(self) -> list[str]:
+        """Which settings would help on a session that Pennon was given, and why. It never changes them."""
+        return [] if self.embedded else advice(self._cluster.setting, self._cluster.master)
+
+    def map(self, stage: str, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
+        """What `function` returns for every task, in their order. One Spark task each."""
+        if not tasks:
+            return []
+        run = RunTasks(function, [dumps(task) for task in tasks])
+        results = self._cluster.apply(self._cluster.numbers(len(tasks)), run, RESULT_SCHEMA)
+        values = self._values(stage, results, {stage: len(tasks)})
+        return [values[number] for number in range(len(tasks))]
+
+    def exchange(
+        self,
+        stage: str,
+        map_function: Callable[[T], Iterable[tuple[int, pa.RecordBatch]]],
+        tasks: Sequence[T],
+        reduce_function: Callable[[int, Iterator[pa.RecordBatch]], R],
+        destinations: int,
+    ) -> dict[int, R]:
+        """Sends the batches of every task to numbered destinations, and returns what each destination makes of its own.
+
+        `map_function` names a destination with every batch. `reduce_function` is called once for every destination that
+        was sent a batch, and reads them as they come in: in any order, and large batches in several pieces.
+        """
+        if not tasks:
+            return {}
+        send = SendBlocks(stage, map_function, [dumps(task) for task in tasks], destinations)
+        blocks = self._cluster.apply(self._cluster.numbers(len(tasks)), send, SPARK_SCHEMA)
+        delivered = blocks.repartitionById(destinations, "destination")
+        results = self._cluster.apply(delivered, ReceiveBlocks(reduce_function), RESULT_SCHEMA)
+        return self._values(stage, results, {f"{stage}: map": len(tasks), f"{stage}: reduce": destinations})
+
+    def stop(self) -> None:
+        """Stops the session if Pennon started it."""
+        self._cluster.stop()
+
+    def _values(self, stage: str, results: DataFrame, parts: dict[str, int]) -> dict[int, Any]:
+        """What the tasks returned by task or destination, or the error that one of them raised."""
+        rows = self._cluster.collect(stage, results, parts, self._progress)
+        columns = (rows.column(name).to_pylist() for name in ("key", "failed", "payload"))
+        values: dict[int, Any] = {}
+        for key, failed, payload in sorted(zip(*columns, strict=True)):
+            value = pickle.loads(payload)
+            if failed:
+                raise value
+            values[key] = value
+        return values

@@ -1,0 +1,101 @@
+"""The same verbs on an object store, against a server on loopback."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+
+import lance
+import pyarrow as pa
+import pytest
+
+import pennon
+from pennon.errors import DamagedIndexWarning, TableNotFound
+from pennon.index.cache import SHARED_CACHE
+from tests.tables import every_type
+
+BUCKET = "pennon-test"
+FILTERS = ["i64 = 0", "i64 < 0", "i64 is null", "text like 'k1%'", "i64 > 0 and text = 'k001'", "i64 != 0"]
+
+
+@pytest.fixture(scope="module")
+def storage_options() -> Iterator[dict[str, str]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    endpoint = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(200):
+            try:
+                urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield {
+            "aws_access_key_id": "test",
+            "aws_secret_access_key": "topsecretvalue",
+            "aws_endpoint": endpoint,
+            "aws_region": "us-east-1",
+            "allow_http": "true",
+            "aws_virtual_hosted_style_request": "false",
+        }
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def scan_all(uri: str, filter: str, options: dict[str, str]) -> list[int]:
+    dataset = lance.dataset(uri, storage_options=options)
+    return sorted(dataset.scanner(filter=filter, columns=["id"], use_scalar_index=False).to_table()["id"].to_pylist())
+
+
+@pytest.mark.usefixtures("engine")
+def test_build_query_and_drop(storage_options: dict[str, str]) -> None:
+    uri = f"s3://{BUCKET}/t.lance"
+    rows = every_type(2000).select(["id", "i64", "text"])
+    lance.write_dataset(rows, uri, max_rows_per_file=500, storage_options=storage_options)
+    lance.dataset(uri, storage_options=storage_options).delete("id % 7 = 3")
+    table = pennon.open(uri, storage_options=storage_options)
+    table.create_index("i64", ranges=3, batch_size=64, rows_per_task=600)
+    table.create_index("text", batch_size=64)
+    lance.write_dataset(
+        every_type(300, seed=5, start=9000).select(["id", "i64", "text"]),
+        uri,
+        mode="append",
+        storage_options=storage_options,
+    )
+    table.refresh()
+    stock = lance.dataset(uri, storage_options=storage_options)
+    for filter in FILTERS:
+        expected = scan_all(uri, filter, storage_options)
+        assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
+        assert table.count(filter) == len(expected), filter
+        assert sorted(stock.scanner(filter=filter, columns=["id"]).to_table()["id"].to_pylist()) == expected, filter
+    assert "ScalarIndexQuery" in stock.scanner(filter="i64 = 0").explain_plan()
+    assert table.explain("i64 = 0").scanned_fragments == (4,)
+    table.drop_index("i64_idx")
+    assert [i.name for i in table.indices()] == ["text_idx"]
+    assert "topsecretvalue" not in repr(table) + str(table.explain("i64 = 0")) + str(table.plan_index("i64"))
+
+
+@pytest.mark.usefixtures("engine")
+def test_missing_file_and_missing_table(storage_options: dict[str, str]) -> None:
+    uri = f"s3://{BUCKET}/damaged.lance"
+    lance.write_dataset(pa.table({"id": range(100), "k": range(100)}), uri, storage_options=storage_options)
+    table = pennon.open(uri, storage_options=storage_options)
+    index = table.create_index("k")
+    SHARED_CACHE.clear()
+    session = lance.dataset(uri, storage_options=storage_options).new_file_session()
+    session.delete_file(f"_indices/{index.segments[0].uuid}/page_lookup.lance")
+    with pytest.warns(DamagedIndexWarning) as caught:
+        assert pennon.open(uri, storage_options=storage_options).count("k < 10") == 10
+    assert "topsecretvalue" not in str(caught[0].message)
+    with pytest.raises(TableNotFound) as error:
+        pennon.open(f"s3://{BUCKET}/nowhere.lance", storage_options=storage_options)
+    assert "topsecretvalue" not in str(error.value)
