@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -120,5 +121,8 @@ def test_a_worker_killed_each_time_is_told(engine: Engine) -> None:
 
 
 def test_a_result_that_cannot_be_pickled_is_told(engine: Engine) -> None:
-    with pytest.raises(TaskFailed, match="open was given up: TypeError: cannot pickle"):
-        engine.map("open", open, [os.devnull])
+    def lock(_: int) -> object:
+        return threading.Lock()
+
+    with pytest.raises(TaskFailed, match=r"lock was given up: TypeError: cannot pickle '_thread.lock'"):
+        engine.map("lock", lock, [0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import pickle
 import sys
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ class ReceiveBlocks(Generic[R]):
         if first is not None:
             destination = first.column("destination")[0].as_py()
             yield _result(destination, lambda: self._reduce(destination, chain([first], rows)))
+            # A worker that leaves input behind cannot be used again.
+            deque(rows, maxlen=0)
 
     def _reduce(self, destination: int, rows: Batches) -> R:
         received = _Received(destination, rows)
@@ -106,8 +109,7 @@ class _Received:
             yield from unpack(rows)
 
     def drain(self) -> None:
-        for _ in self._checked():
-            pass
+        deque(self._checked(), maxlen=0)
         if self._failure is not None:
             raise self._failure
 

@@ -69,5 +69,5 @@ class Columns:
 
 
 def quote_identifier(name: str) -> str:
-    """A name as Lance's paths and filters spell it: plain where that is unambiguous, in backticks elsewhere."""
-    return name if name.isidentifier() and name.isascii() else f"`{name}`"
+    """A name as Lance's paths spell it: in backticks where it would read as more than one part."""
+    return f"`{name.replace('`', '``')}`" if "." in name or "`" in name else name

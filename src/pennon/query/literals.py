@@ -105,8 +105,7 @@ def _in_floats(literal: Literal, order: Order, adopted: bool) -> Place | None:
 
 def _in_decimals(literal: Literal, order: Order) -> Place | None:
     value = _decimal(literal)
-    # A literal of larger scale would make DataFusion rescale the column, which can overflow.
-    if value is None or order.type.scale < (literal.cast.arguments[1] if literal.cast else 0):
+    if value is None or order.type.scale < 0:
         return None
     key = value.scaleb(order.type.scale)
     if key != key.to_integral_value() or abs(key) >= 10**order.type.precision:
