@@ -119,7 +119,7 @@ DATES = each("""
     date '0001-01-01'; date '2500-01-01'; date '2020-1-1'; date '2020-02-30'
 """)
 TIMES = each("""
-    timestamp '2020-01-01'; timestamp '2020-01-01 00:00:00'; TIMESTAMP '1970-01-01T00:00:00';
+    timestamp '2020-01-01'; datetime '2020-01-01'; timestamp '2020-01-01 00:00:00'; TIMESTAMP '1970-01-01T00:00:00';
     timestamp '1969-12-31 23:59:59'; timestamp '2020-01-01 00:00:00.5'; timestamp '1969-12-31 23:59:59.5';
     timestamp '2020-01-01 00:00:00.000001'; timestamp '2020-01-01 00:00:00.0000015';
     cast('2020-01-01 05:00:00' as timestamp); cast('2020-01-01' as timestamp(9));

@@ -170,9 +170,10 @@ def filter_errors(sql: str | None) -> Generator[None]:
         if sql is None or not any(word in text for word in _FILTER_WORDS):
             raise
         line = text.splitlines()[0].partition(", /")[0]
-        raise InvalidFilter(
-            f"the filter {sql!r} cannot be evaluated: {line}", "See the filter syntax in docs/scan.md"
-        ) from error
+        remedy = "See the filter syntax in docs/scan.md"
+        if "could not convert to literal of type 'Timestamp" in line or "of type 'Date" in line:
+            remedy = "Write instants as timestamp '2026-01-31 12:00:00' and days as date '2026-01-31'"
+        raise InvalidFilter(f"the filter {sql!r} cannot be evaluated: {line}", remedy) from error
 
 
 _FILTER_WORDS = (

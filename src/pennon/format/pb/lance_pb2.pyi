@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -264,3 +265,119 @@ class FragmentReuseDetails(_message.Message):
     inline: FragmentReuseContent
     external: ExternalFile
     def __init__(self, inline: _Optional[_Union[FragmentReuseContent, _Mapping]] = ..., external: _Optional[_Union[ExternalFile, _Mapping]] = ...) -> None: ...
+
+class IVF(_message.Message):
+    __slots__ = ("centroids", "offsets", "lengths", "centroids_tensor", "loss")
+    CENTROIDS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    CENTROIDS_TENSOR_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    centroids: _containers.RepeatedScalarFieldContainer[float]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    lengths: _containers.RepeatedScalarFieldContainer[int]
+    centroids_tensor: Tensor
+    loss: float
+    def __init__(self, centroids: _Optional[_Iterable[float]] = ..., offsets: _Optional[_Iterable[int]] = ..., lengths: _Optional[_Iterable[int]] = ..., centroids_tensor: _Optional[_Union[Tensor, _Mapping]] = ..., loss: _Optional[float] = ...) -> None: ...
+
+class Tensor(_message.Message):
+    __slots__ = ("data_type", "shape", "data")
+    class DataType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        BFLOAT16: _ClassVar[Tensor.DataType]
+        FLOAT16: _ClassVar[Tensor.DataType]
+        FLOAT32: _ClassVar[Tensor.DataType]
+        FLOAT64: _ClassVar[Tensor.DataType]
+        UINT8: _ClassVar[Tensor.DataType]
+        UINT16: _ClassVar[Tensor.DataType]
+        UINT32: _ClassVar[Tensor.DataType]
+        UINT64: _ClassVar[Tensor.DataType]
+    BFLOAT16: Tensor.DataType
+    FLOAT16: Tensor.DataType
+    FLOAT32: Tensor.DataType
+    FLOAT64: Tensor.DataType
+    UINT8: Tensor.DataType
+    UINT16: Tensor.DataType
+    UINT32: Tensor.DataType
+    UINT64: Tensor.DataType
+    DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data_type: Tensor.DataType
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    data: bytes
+    def __init__(self, data_type: _Optional[_Union[Tensor.DataType, str]] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class VectorIndexDetails(_message.Message):
+    __slots__ = ("metric", "target_partition_size", "hnsw", "pq", "sq", "rq", "flat", "runtime_hints")
+    class Metric(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        L2: _ClassVar[VectorIndexDetails.Metric]
+        COSINE: _ClassVar[VectorIndexDetails.Metric]
+        DOT: _ClassVar[VectorIndexDetails.Metric]
+        HAMMING: _ClassVar[VectorIndexDetails.Metric]
+    L2: VectorIndexDetails.Metric
+    COSINE: VectorIndexDetails.Metric
+    DOT: VectorIndexDetails.Metric
+    HAMMING: VectorIndexDetails.Metric
+    class Hnsw(_message.Message):
+        __slots__ = ("m", "ef_construction", "max_level")
+        M_FIELD_NUMBER: _ClassVar[int]
+        EF_CONSTRUCTION_FIELD_NUMBER: _ClassVar[int]
+        MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
+        m: int
+        ef_construction: int
+        max_level: int
+        def __init__(self, m: _Optional[int] = ..., ef_construction: _Optional[int] = ..., max_level: _Optional[int] = ...) -> None: ...
+    class ProductQuantization(_message.Message):
+        __slots__ = ("num_bits", "num_sub_vectors")
+        NUM_BITS_FIELD_NUMBER: _ClassVar[int]
+        NUM_SUB_VECTORS_FIELD_NUMBER: _ClassVar[int]
+        num_bits: int
+        num_sub_vectors: int
+        def __init__(self, num_bits: _Optional[int] = ..., num_sub_vectors: _Optional[int] = ...) -> None: ...
+    class ScalarQuantization(_message.Message):
+        __slots__ = ("num_bits",)
+        NUM_BITS_FIELD_NUMBER: _ClassVar[int]
+        num_bits: int
+        def __init__(self, num_bits: _Optional[int] = ...) -> None: ...
+    class RabitQuantization(_message.Message):
+        __slots__ = ("num_bits", "rotation")
+        class Rotation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+            __slots__ = ()
+            FAST: _ClassVar[VectorIndexDetails.RabitQuantization.Rotation]
+            MATRIX: _ClassVar[VectorIndexDetails.RabitQuantization.Rotation]
+        FAST: VectorIndexDetails.RabitQuantization.Rotation
+        MATRIX: VectorIndexDetails.RabitQuantization.Rotation
+        NUM_BITS_FIELD_NUMBER: _ClassVar[int]
+        ROTATION_FIELD_NUMBER: _ClassVar[int]
+        num_bits: int
+        rotation: VectorIndexDetails.RabitQuantization.Rotation
+        def __init__(self, num_bits: _Optional[int] = ..., rotation: _Optional[_Union[VectorIndexDetails.RabitQuantization.Rotation, str]] = ...) -> None: ...
+    class Flat(_message.Message):
+        __slots__ = ()
+        def __init__(self) -> None: ...
+    class RuntimeHintsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    TARGET_PARTITION_SIZE_FIELD_NUMBER: _ClassVar[int]
+    HNSW_FIELD_NUMBER: _ClassVar[int]
+    PQ_FIELD_NUMBER: _ClassVar[int]
+    SQ_FIELD_NUMBER: _ClassVar[int]
+    RQ_FIELD_NUMBER: _ClassVar[int]
+    FLAT_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_HINTS_FIELD_NUMBER: _ClassVar[int]
+    metric: VectorIndexDetails.Metric
+    target_partition_size: int
+    hnsw: VectorIndexDetails.Hnsw
+    pq: VectorIndexDetails.ProductQuantization
+    sq: VectorIndexDetails.ScalarQuantization
+    rq: VectorIndexDetails.RabitQuantization
+    flat: VectorIndexDetails.Flat
+    runtime_hints: _containers.ScalarMap[str, str]
+    def __init__(self, metric: _Optional[_Union[VectorIndexDetails.Metric, str]] = ..., target_partition_size: _Optional[int] = ..., hnsw: _Optional[_Union[VectorIndexDetails.Hnsw, _Mapping]] = ..., pq: _Optional[_Union[VectorIndexDetails.ProductQuantization, _Mapping]] = ..., sq: _Optional[_Union[VectorIndexDetails.ScalarQuantization, _Mapping]] = ..., rq: _Optional[_Union[VectorIndexDetails.RabitQuantization, _Mapping]] = ..., flat: _Optional[_Union[VectorIndexDetails.Flat, _Mapping]] = ..., runtime_hints: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -129,7 +129,7 @@ def argsort_keys(keys: npt.NDArray[Any]) -> Indices:
 
 def _repair(keys: npt.NDArray[Any], order: Indices) -> Indices:
     """Sort out rows whose keys differ only in the low bits that did not fit the packed word."""
-    ordered = keys[order]
+    ordered = np.take(keys, order)
     wrong = np.flatnonzero(ordered[1:] < ordered[:-1])
     if len(wrong) == 0:
         return order

@@ -67,7 +67,7 @@ def sort_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataTy
         null_ids, ids = ids[is_null], ids[~is_null]
         values = values.drop_null()
     order = argsort(values)
-    return Run(null_ids, take(values, order), ids[order])
+    return Run(null_ids, take(values, order), np.take(ids, order))
 
 
 def take(values: pa.Array, order: npt.NDArray[np.intp]) -> pa.Array:
