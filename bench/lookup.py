@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness import fresh, peak_memory, report
-from pennon.format.files import LanceFile, ReadCounter
+from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Location, open_store
 from pennon.index.btree.lookup import PageStats, page_file_name, read_lookup, write_lookup
@@ -32,7 +32,7 @@ def _measure(ranges: int, pages: int) -> tuple[object, ...]:
         file = write_lookup(store, "_indices/x", pa.int64(), parts, 4096, "2.2")
         merged = time.perf_counter() - start
         start = time.perf_counter()
-        lookup = read_lookup(LanceFile(store, f"_indices/x/{file.path}", ReadCounter()), pa.int64())
+        lookup = read_lookup(LanceFile(store, f"_indices/x/{file.path}"), pa.int64())
         opened = time.perf_counter() - start
     assert lookup.pages == ranges * pages
     size = file.size_bytes / 2**20

@@ -25,7 +25,7 @@ from pennon.query.explain import Explanation, explain
 from pennon.query.inventory import Index, list_indices
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pennon.engine import SparkSession
 
 
 class Table:

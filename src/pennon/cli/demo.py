@@ -46,7 +46,7 @@ def run_demo(rows: int, keep: str | None) -> None:
         render.print_indices(table.indices())
 
         say("\n4. Queries, and what they touch", style="bold")
-        user = table.scan(columns=["user_id"], limit=1)["user_id"][0].as_py()
+        user = max(table.scan("user_id > 10000000", ["user_id"], limit=100)["user_id"].to_pylist(), default=1000)
         start = events_start() + 86_400 * 10
         for filter in (
             f"user_id = {user}",

@@ -40,7 +40,9 @@ def print_rows(rows: pa.Table) -> None:
 def print_indices(indices: Iterable[Index]) -> None:
     grid = Grid(box=None, pad_edge=False, header_style="bold")
     for name in ("name", "type", "columns", "segments", "coverage", "rows", "size", "created"):
-        grid.add_column(name, justify="right" if name in ("segments", "coverage", "rows", "size") else "left")
+        grid.add_column(
+            name, no_wrap=True, justify="right" if name in ("segments", "coverage", "rows", "size") else "left"
+        )
     for index in indices:
         created = max((s.created_at for s in index.segments if s.created_at), default=None)
         grid.add_row(

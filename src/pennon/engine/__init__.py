@@ -4,7 +4,12 @@ The only room that imports pyspark, and it does so on `Engine.attach`, because v
 for the import.
 """
 
+from typing import TYPE_CHECKING
+
 from pennon.engine.engine import Engine
 from pennon.engine.progress import PlainProgress, ProgressListener, RichProgress, progress_for_terminal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession as SparkSession
 
 __all__ = ["Engine", "PlainProgress", "ProgressListener", "RichProgress", "progress_for_terminal"]

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import IO
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -21,6 +21,7 @@ from pennon.engine.java import find_java
 from pennon.engine.settings import embedded_settings
 from pennon.errors import SparkUnavailable
 
+CHATTER = ("WARNING: ", "Using Spark's", "Setting default", "To adjust", "Picked up")
 REMEDY = "Check that Java and pyspark are whole and that memory is left, or pass a Spark session of your own"
 
 
@@ -35,8 +36,10 @@ def start() -> SparkSession:
                     gateway=launch_gateway(conf, {"stdout": log, "stderr": log})
                 )
             SparkContext(conf=conf)
-        except (PySparkException, Py4JError) as error:
-            raise SparkUnavailable(f"Spark did not start: {_last_words(log) or error}", REMEDY) from error
+        except PySparkException as error:
+            raise SparkUnavailable(f"Spark's JVM did not start: {_last_words(log) or error}", REMEDY) from error
+        except Py4JJavaError as error:
+            raise SparkUnavailable(f"Spark did not start: {error.java_exception.getMessage()}", REMEDY) from error
         return SparkSession.builder.getOrCreate()
 
 
@@ -83,7 +86,6 @@ def _interrupts_kept() -> Generator[None]:
 
 def _last_words(log: IO[bytes]) -> str:
     log.seek(0)
-    lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
-    # A Java trace is indented under the line that matters.
-    errors = [line for line in lines if "Exception" in line or "Error" in line]
-    return next(iter(errors or lines[-1:]), "")
+    lines = log.read().decode(errors="replace").splitlines()
+    # A Java trace is indented under the lines that matter.
+    return " ".join(line for line in lines if line[:1].strip() and not line.startswith(CHATTER))

@@ -8,10 +8,15 @@ from pennon.engine.tasks import CAUSE_MARK
 from pennon.errors import TaskFailed
 
 REMEDY = "Nothing was committed; the full trace is the cause of this error. Run it again once the cause is removed"
+OTHER_PYTHON = (
+    "Nothing was committed. Spark's workers run another Python than this one, or on other machines: install there what "
+    "is missing, or name the right Python in PYSPARK_PYTHON before the session starts"
+)
 
 
 def task_failed(stage: str, error: BaseException) -> TaskFailed:
-    return TaskFailed(f"{stage} was given up: {root_cause(str(error))}", REMEDY)
+    cause = root_cause(str(error))
+    return TaskFailed(f"{stage} was given up: {cause}", OTHER_PYTHON if "ModuleNotFoundError" in cause else REMEDY)
 
 
 def root_cause(trace: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,6 +25,27 @@ class ReadCounter:
     rows: int = 0
 
 
+_counter: ContextVar[ReadCounter | None] = ContextVar("reads", default=None)
+
+
+@contextmanager
+def counting_reads(counter: ReadCounter) -> Generator[None]:
+    """Count what this thread reads meanwhile into `counter`."""
+    token = _counter.set(counter)
+    try:
+        yield
+    finally:
+        _counter.reset(token)
+
+
+def _count(files: int = 0, reads: int = 0, rows: int = 0) -> None:
+    counter = _counter.get()
+    if counter is not None:
+        counter.files += files
+        counter.reads += reads
+        counter.rows += rows
+
+
 class LanceFile:
     """An open Lance file. Whatever pylance raises on a bad file becomes `DamagedFile`."""
 
@@ -31,12 +53,10 @@ class LanceFile:
         self,
         store: Store,
         path: str,
-        counter: ReadCounter,
         size_bytes: int | None = None,
         columns: list[str] | None = None,
     ) -> None:
         self.where = store.describe(path)
-        self._counter = counter
         with _damage(self.where):
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
@@ -46,12 +66,11 @@ class LanceFile:
             schema: pa.Schema = self._reader.metadata().schema
         self.schema = schema.remove_metadata()
         self.metadata = {k.decode(): v.decode("utf-8", "replace") for k, v in (schema.metadata or {}).items()}
-        counter.files += 1
+        _count(files=1)
 
     def read(self, start: int = 0, count: int | None = None) -> pa.Table:
         count = self.num_rows - start if count is None else count
-        self._counter.reads += 1
-        self._counter.rows += count
+        _count(reads=1, rows=count)
         if count == 0:
             return self.schema.empty_table()
         with _damage(self.where):
@@ -60,10 +79,15 @@ class LanceFile:
             raise DamagedFile(f"{self.where} gave {table.num_rows} rows where {count} were asked for")
         return table
 
+    def read_global_buffer(self, number: int) -> bytes:
+        """Bytes kept beside the columns. Number 0 is the file's own schema; a writer's first buffer is number 1."""
+        _count(reads=1)
+        with _damage(self.where):
+            return self._reader.read_global_buffer(number)
+
     def batches(self, start: int, count: int, batch_rows: int = READ_BATCH) -> Iterator[pa.RecordBatch]:
         """A row range as a stream, for jobs that must not hold it whole."""
-        self._counter.reads += 1
-        self._counter.rows += count
+        _count(reads=1, rows=count)
         if count:
             with _damage(self.where):
                 yield from self._reader.read_range(start, count, batch_size=batch_rows).to_batches()
@@ -77,12 +101,18 @@ def write_lance_file(
     batches: Iterable[pa.RecordBatch],
     storage_version: str,
     metadata: Mapping[str, str] | None = None,
+    buffers: Iterable[bytes] = (),
 ) -> IndexFile:
-    """Write one file and say how large it became."""
+    """Write one file and say how large it became.
+
+    `buffers` become global buffers 1, 2, ...; they are asked for after the last batch, so that they may tell of it.
+    """
     writer = store.open_writer(f"{directory}/{name}", schema=schema, version=storage_version)
     try:
         for batch in batches:
             writer.write_batch(batch)
+        for buffer in buffers:
+            writer.add_global_buffer(buffer)
         for key, value in (metadata or {}).items():
             writer.add_schema_metadata(key, value)
     finally:

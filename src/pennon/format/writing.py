@@ -9,6 +9,6 @@ import pyarrow as pa
 
 
 def write_table(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_per_fragment: int) -> None:
-    """Create or overwrite a table."""
+    """Create a table."""
     reader = pa.RecordBatchReader.from_batches(schema, batches)
-    lance.write_dataset(reader, uri, mode="overwrite", max_rows_per_file=rows_per_fragment)
+    lance.write_dataset(reader, uri, max_rows_per_file=rows_per_fragment)

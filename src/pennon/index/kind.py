@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pennon.format.addresses import Addresses
-from pennon.format.files import ReadCounter
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
@@ -77,5 +76,4 @@ class IndexKind(Protocol):
         column: Column,
         reuse: FragmentReuse | None,
         cache: ByteCache,
-        counter: ReadCounter,
     ) -> ScalarSegment: ...

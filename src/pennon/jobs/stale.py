@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pyroaring import BitMap
 
-from pennon.format.files import ReadCounter
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import Manifest, manifest_paths, read_manifest
 from pennon.format.snapshot import Snapshot
@@ -52,4 +51,4 @@ def _held_fragments(base: Snapshot, segment: IndexSegment, reuse: FragmentReuse 
     kind, column = kind_of(segment), base.columns.by_id(segment.fields[0])
     if kind is None or column is None:
         return BitMap()
-    return kind.open(base, segment, column, reuse, SHARED_CACHE, ReadCounter()).held_fragments()
+    return kind.open(base, segment, column, reuse, SHARED_CACHE).held_fragments()

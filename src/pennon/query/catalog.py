@@ -8,7 +8,6 @@ from pyroaring import BitMap
 
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, sorted_unique
-from pennon.format.files import ReadCounter
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
@@ -76,20 +75,16 @@ class Catalog:
             catalog._add(index)
         return catalog
 
-    def open(self, usable: UsableSegment, counter: ReadCounter) -> ScalarSegment:
+    def open(self, usable: UsableSegment) -> ScalarSegment:
         """The segment, ready to search; kept open for the snapshot's life. May raise DamagedFile."""
         uuid = usable.segment.uuid
         if uuid not in self._opened:
-            self._opened[uuid] = usable.kind.open(
-                self.snapshot, usable.segment, usable.column, self.reuse, self.cache, counter
-            )
+            self._opened[uuid] = usable.kind.open(self.snapshot, usable.segment, usable.column, self.reuse, self.cache)
         return self._opened[uuid]
 
-    def search(
-        self, usable: UsableSegment, intervals: tuple[Interval, ...], nulls: bool, counter: ReadCounter
-    ) -> Addresses:
+    def search(self, usable: UsableSegment, intervals: tuple[Interval, ...], nulls: bool) -> Addresses:
         """Ascending addresses of the live, covered rows that match."""
-        found = self.open(usable, counter).search(intervals, nulls)
+        found = self.open(usable).search(intervals, nulls)
         stable = self.snapshot.manifest.has_stable_row_ids
         if not usable.kind.stores_addresses(usable.segment.index_version, stable):
             found = self.snapshot.address_of_id(found)

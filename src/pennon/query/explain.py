@@ -19,11 +19,11 @@ class IndexUse:
     condition: str
     segments: int
     pages: int
-    rows_at_most: int
+    estimated_rows: int
 
     def __str__(self) -> str:
         segments = f"{self.segments} segment{'' if self.segments == 1 else 's'}"
-        return f"{self.index}: {self.condition}; {segments}, {self.pages} pages, at most {self.rows_at_most:,} rows"
+        return f"{self.index}: {self.condition}; {segments}, {self.pages} pages, about {self.estimated_rows:,} rows"
 
 
 @dataclass(frozen=True)

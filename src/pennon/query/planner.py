@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, DamagedIndexWarning
 from pennon.format.addresses import Addresses, in_fragments, sorted_unique
-from pennon.format.files import ReadCounter
+from pennon.format.files import ReadCounter, counting_reads
 from pennon.index.kind import Estimate
 from pennon.query.catalog import Catalog, Skipped, UsableSegment
 from pennon.query.predicate import And, ColumnRanges, Node, Or
@@ -78,11 +78,12 @@ class Planner:
 
     def answer(self, search: bool = True) -> Answer:
         """`search=False` plans from lookups alone and finds no addresses."""
-        while True:
-            try:
-                return self._answer(search)
-            except _Damaged as damaged:
-                self._leave_out(damaged)
+        with counting_reads(self.reads):
+            while True:
+                try:
+                    return self._answer(search)
+                except _Damaged as damaged:
+                    self._leave_out(damaged)
 
     def _answer(self, search: bool) -> Answer:
         groups = self._groups()
@@ -140,7 +141,7 @@ class Planner:
                     total = Estimate(0, 0)
                     for segment in self.catalog.by_column[atom.column].segments:
                         with _naming(segment):
-                            part = self.catalog.open(segment, self.reads).estimate(atom.intervals, atom.nulls)
+                            part = self.catalog.open(segment).estimate(atom.intervals, atom.nulls)
                         total = Estimate(total.pages + part.pages, total.rows + part.rows)
                     estimates[atom] = total
         return estimates
@@ -179,7 +180,7 @@ class Planner:
             parts: list[Addresses] = []
             for segment in self.catalog.by_column[atom.column].segments:
                 with _naming(segment):
-                    parts.append(self.catalog.search(segment, atom.intervals, atom.nulls, self.reads))
+                    parts.append(self.catalog.search(segment, atom.intervals, atom.nulls))
             self._found[atom] = parts[0] if len(parts) == 1 else sorted_unique(np.concatenate(parts))
         return self._found[atom]
 

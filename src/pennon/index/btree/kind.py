@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pennon.format.files import ReadCounter
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
@@ -40,9 +39,8 @@ class BTreeKind:
         column: Column,
         reuse: FragmentReuse | None,
         cache: ByteCache,
-        counter: ReadCounter,
     ) -> BTreeSegment:
-        return BTreeSegment(snapshot.store, segment, column.type, cache, counter, reuse)
+        return BTreeSegment(snapshot.store, segment, column.type, cache, reuse)
 
 
 BTREE = BTreeKind()

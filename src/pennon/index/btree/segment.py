@@ -11,7 +11,7 @@ from pyroaring import BitMap
 
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, fragment_of
-from pennon.format.files import LanceFile, ReadCounter
+from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.store import Store
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
@@ -55,11 +55,10 @@ class BTreeSegment:
         segment: IndexSegment,
         value_type: pa.DataType,
         cache: ByteCache,
-        counter: ReadCounter,
         reuse: FragmentReuse | None = None,
     ) -> None:
         self._store, self._segment, self._type = store, segment, value_type
-        self._cache, self._counter, self._reuse = cache, counter, reuse
+        self._cache, self._reuse = cache, reuse
         self._files: dict[str, LanceFile] = {}
         self._key = (store.location.uri, segment.uuid, reuse.uuid if reuse else None)
         self.lookup: PageLookup = cache.get_or_load((store.location.uri, segment.uuid, "lookup"), self._load_lookup)
@@ -95,7 +94,7 @@ class BTreeSegment:
         held = BitMap()
         for file in self.lookup.files:
             path = f"{self._segment.directory}/{file.name}"
-            ids_only = LanceFile(self._store, path, self._counter, columns=["ids"])
+            ids_only = LanceFile(self._store, path, columns=["ids"])
             for batch in ids_only.batches(0, ids_only.num_rows):
                 ids = batch.column(0).to_numpy()
                 if self._reuse is not None:
@@ -164,7 +163,7 @@ class BTreeSegment:
     def _file(self, name: str) -> LanceFile:
         if name not in self._files:
             path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)
-            opened = LanceFile(self._store, path, self._counter, size)
+            opened = LanceFile(self._store, path, size)
             if name != LOOKUP_FILE:
                 self._check_page_file(opened)
             self._files[name] = opened
