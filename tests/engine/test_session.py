@@ -122,6 +122,7 @@ def test_a_given_session_is_used_and_left_as_it_was() -> None:
 from pennon.engine import Engine
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+assert spark.range(3).count() == 3
 spark.sparkContext.setJobGroup("mine", "my own job")
 
 def state():

@@ -178,3 +178,32 @@ def test_a_version_stays_what_it_was(uri: str) -> None:
     assert table.count("i64 = 0") == before
     assert pennon.open(uri, version=table.version).count("i64 = 0") == before
     assert table.refresh().count("i64 = 0") == len(full_scan(uri, "i64 = 0")) != before
+
+
+def test_nested_columns_look_the_same_however_they_are_read(uri: str) -> None:
+    table = pennon.open(uri)
+    table.create_index("id", batch_size=64)
+    for filter in ("id = 7", "id < 300"):
+        expected = lance.dataset(uri).scanner(filter=filter, columns=["id", "inner.leaf"], use_scalar_index=False)
+        assert table.scan(filter, ["id", "inner.leaf"]).equals(expected.to_table()), filter
+
+
+def test_long_lists_of_values(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 100_000, 20_000)
+    rows = pa.table({"id": range(20_000), "k": numbers, "s": [f"v{n:06d}" for n in numbers]})
+    lance.write_dataset(rows, uri, max_rows_per_file=6000)
+    table = pennon.open(uri)
+    for column in ("k", "s"):
+        table.create_index(column, ranges=4, batch_size=256)
+    wanted = np.unique(rng.integers(0, 120_000, 5000))
+    for filter in (
+        f"k in ({', '.join(map(str, wanted))})",
+        f"k not in ({', '.join(map(str, wanted))})",
+        "s in ({})".format(", ".join(f"'v{n:06d}'" for n in wanted)),
+        f"k > 90000 or k < 300 or k in ({', '.join(map(str, wanted[:500]))})",
+    ):
+        expected = full_scan(uri, filter)
+        assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected
+        assert table.count(filter) == len(expected)

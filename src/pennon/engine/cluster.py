@@ -32,7 +32,9 @@ class Cluster:
         if not is_connect(self._spark):
             return self._spark.sparkContext.defaultParallelism
         # A client cannot ask for the number, but Spark cuts a range into as many partitions.
-        partitions = self._spark.range(1 << 16).selectExpr("max(spark_partition_id()) + 1").collect()
+        partitions = (
+            self._spark.range(1 << 16).selectExpr("spark_partition_id() AS part").selectExpr("max(part) + 1").collect()
+        )
         return int(partitions[0][0])
 
     @property

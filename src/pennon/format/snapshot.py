@@ -46,6 +46,7 @@ class Snapshot:
         self.manifest: Manifest = read_manifest(self.store, dataset.version)
         self._deleted: dict[int, npt.NDArray[np.uint32]] = {}
         self._row_ids: dict[int, RowIds] = {}
+        self._fragments: dict[int, lance.LanceFragment] = {}
 
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
@@ -125,7 +126,7 @@ class Snapshot:
 
     def scan_column(self, column: Column, part: ScanSlice) -> Iterator[tuple[pa.Array, Addresses]]:
         """Live values of one column and their addresses, batch by batch."""
-        chosen = [self.dataset.get_fragment(f) for f in part.fragments]
+        chosen = [self._fragment(f) for f in part.fragments]
         if not chosen:
             return
         scanner = self.dataset.scanner(
@@ -160,9 +161,24 @@ class Snapshot:
         return self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks()
 
     def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
-        """A few rows at (ascending) live addresses, without the cost of setting up a scan."""
-        rows = ids_of(addresses, self.row_ids) if self.manifest.has_stable_row_ids else addresses
-        return self.dataset._take_rows(rows.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
+        """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:
+        a nested one would come wrapped in its structs."""
+        rows = split_by_fragment(addresses)
+        if len(rows) == 1:
+            # pylance counts the rows of one fragment without the deleted ones, and fetches them twice as fast.
+            [(fragment, offsets)] = rows.items()
+            if self.manifest.fragments[fragment].deletion_file is not None:
+                offsets = offsets - self.deleted_offsets(fragment).searchsorted(offsets).astype(np.uint32)
+            return self._fragment(fragment).take(offsets.tolist(), columns=columns)
+        ids = ids_of(addresses, self.row_ids) if self.manifest.has_stable_row_ids else addresses
+        return self.dataset._take_rows(ids.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
+
+    def _fragment(self, fragment: int) -> lance.LanceFragment:
+        if fragment not in self._fragments:
+            found = self.dataset.get_fragment(fragment)
+            assert found is not None
+            self._fragments[fragment] = found
+        return self._fragments[fragment]
 
     def scanner(self, rows: Mapping[int, npt.NDArray[np.uint32] | None], **options: Any) -> lance.LanceScanner:
         """A scan of the named fragments, limited to the given offsets where there are some (None: every row)."""
@@ -171,7 +187,7 @@ class Snapshot:
             allowlist = serialize_allowlist(self._scan_domain(rows))
         fragments = None
         if len(rows) != len(self.manifest.fragments):
-            fragments = [self.dataset.get_fragment(f) for f in sorted(rows)]
+            fragments = [self._fragment(f) for f in sorted(rows)]
         return self.dataset.scanner(
             fragments=fragments, row_addr_allowlist=allowlist, use_scalar_index=False, **options
         )

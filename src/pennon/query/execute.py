@@ -127,7 +127,7 @@ def _few(answer: Answer, request: ScanRequest) -> bool:
         and 0 < len(answer.indexed.addresses) <= TAKE_LIMIT
         and not request.with_row_id
         and not request.with_row_address
-        and (request.columns is None or len(request.columns) > 0)
+        and (request.columns is None or (len(request.columns) > 0 and not any("." in c for c in request.columns)))
     )
 
 

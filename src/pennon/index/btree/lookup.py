@@ -20,6 +20,7 @@ from pennon.errors import BuildFailed, DamagedFile
 from pennon.format.files import LanceFile, write_lance_file
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
+from pennon.index.btree.bounds import Bounds, Positions
 from pennon.index.btree.order import SortedValues, is_sorted
 
 LOOKUP_FILE = "page_lookup.lance"
@@ -101,17 +102,14 @@ class PageLookup:
             mins = pa.concat_arrays([maxs.slice(0, 1), mins.slice(1)])
         return first, SortedValues(mins), SortedValues(maxs)
 
-    def pages_with_values(
-        self, low: pa.Scalar | None, low_inclusive: bool, high: pa.Scalar | None, high_inclusive: bool
-    ) -> tuple[int, int]:
-        """The run of pages [start, stop) that may hold a value of the interval."""
+    def pages_with_values(self, bounds: Bounds) -> tuple[Positions, Positions]:
+        """For each interval the run of pages [start, stop) that may hold a value of it."""
         first, mins, maxs = self._values
-        start = 0 if low is None else maxs.position(low, "left" if low_inclusive else "right")
-        stop = len(mins) if high is None else mins.position(high, "right" if high_inclusive else "left")
-        if start == 0 and stop == 0 and self.mins.slice(first).null_count and len(mins):
+        starts, stops = bounds.starts(maxs), bounds.stops(mins)
+        if len(mins) and not self.mins[first].is_valid:
             # The stand-in bound of the NULL/value page is too high; only its largest value is known.
-            stop = 1
-        return first + start, first + max(start, stop)
+            stops[(starts == 0) & (stops == 0)] = 1
+        return first + starts, first + np.maximum(starts, stops)
 
     def pages_with_nulls(self) -> tuple[int, int]:
         return 0, int(np.count_nonzero(self.null_counts))

@@ -6,6 +6,7 @@ NULLs come before all values and are kept apart by the callers: every array here
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -84,6 +85,21 @@ class SortedValues:
     def nbytes(self) -> int:
         return self.keys.nbytes if self.keys is not None else self._values.nbytes
 
+    def positions(self, wanted: SearchKeys, first: int, last: int) -> npt.NDArray[np.int64]:
+        """How many values come before each of the wanted ones [first, last), or before what follows it."""
+        right = wanted.right[first:last]
+        if self.keys is not None and wanted.keys is not None:
+            keys = wanted.keys[first:last]
+            if len(keys) == 1:
+                return self.keys.searchsorted(keys, "right" if right[0] else "left")
+            return np.where(right, self.keys.searchsorted(keys, "right"), self.keys.searchsorted(keys, "left"))
+        values, count = self._values, len(self)
+        found = [
+            (bisect_right if after else bisect_left)(range(count), value, key=lambda i: values[i].as_py())
+            for value, after in zip(wanted.values[first:last], right, strict=True)
+        ]
+        return np.array(found, dtype=np.int64)
+
     def position(self, value: pa.Scalar, side: Side) -> int:
         """How many values come before `value`, and with side 'right' also those equal to it."""
         if self.keys is not None:
@@ -94,6 +110,16 @@ class SortedValues:
         find = bisect_left if side == "left" else bisect_right
         values = self._values
         return find(range(len(self)), value.as_py(), key=lambda i: values[i].as_py())
+
+
+class SearchKeys:
+    """Ascending values to look for, and of each whether the place right behind its equals is meant."""
+
+    def __init__(self, values: Sequence[pa.Scalar], right: Sequence[bool], value_type: pa.DataType) -> None:
+        # An array of scalars keeps their bits: a NaN's sign, nanoseconds.
+        self.keys = fixed_keys(pa.array(values, value_type))
+        self.values: list[Any] = [] if self.keys is not None else [value.as_py() for value in values]
+        self.right = np.array(right, dtype=np.bool_)
 
 
 def same_value(left: pa.Scalar, right: pa.Scalar) -> bool:

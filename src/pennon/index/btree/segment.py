@@ -14,6 +14,7 @@ from pennon.format.addresses import Addresses, fragment_of
 from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.store import Store
+from pennon.index.btree.bounds import Bounds, Positions
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
 from pennon.index.btree.order import SortedValues, is_sorted, same_value
 from pennon.index.cache import ByteCache
@@ -37,13 +38,32 @@ class Page:
     def nbytes(self) -> int:
         return self.null_ids.nbytes + self.ids.nbytes + self.values.nbytes + 512
 
-    def ids_within(self, interval: Interval) -> Addresses:
-        start, stop = 0, len(self.ids)
-        if interval.low is not None:
-            start = self.values.position(interval.low, "left" if interval.low_inclusive else "right")
-        if interval.high is not None:
-            stop = self.values.position(interval.high, "right" if interval.high_inclusive else "left")
-        return self.ids[start:stop]
+    def ids_within(self, bounds: Bounds, first: int, last: int) -> list[Addresses]:
+        """Ids of the values in the intervals [first, last)."""
+        starts, stops = bounds.starts(self.values, first, last), bounds.stops(self.values, first, last)
+        return [self.ids[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True) if b > a]
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Intervals, and for each the run of pages [start, stop) that may hold values of it."""
+
+    intervals: Sequence[Interval]
+    bounds: Bounds
+    starts: Positions
+    stops: Positions
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """The pages of all intervals as disjoint ascending runs."""
+        start = stop = 0
+        for a, b in zip(self.starts.tolist(), self.stops.tolist(), strict=True):
+            if a > stop:
+                if stop > start:
+                    yield start, stop
+                start = a
+            stop = max(stop, b)
+        if stop > start:
+            yield start, stop
 
 
 class BTreeSegment:
@@ -60,6 +80,7 @@ class BTreeSegment:
         self._store, self._segment, self._type = store, segment, value_type
         self._cache, self._reuse = cache, reuse
         self._files: dict[str, LanceFile] = {}
+        self._last: _Question | None = None
         self._key = (store.location.uri, segment.uuid, reuse.uuid if reuse else None)
         self.lookup: PageLookup = cache.get_or_load((store.location.uri, segment.uuid, "lookup"), self._load_lookup)
 
@@ -69,24 +90,25 @@ class BTreeSegment:
         if nulls:
             for _, page in self._pages(*self.lookup.pages_with_nulls()):
                 found.append(page.null_ids)
-        for interval in intervals:
-            start, stop = self._page_run(interval)
-            for _, page in self._pages(start, stop):
-                found.append(page.ids_within(interval))
+        question = self._question(intervals)
+        for start, stop in question.runs():
+            for number, page in self._pages(start, stop):
+                first = int(question.stops.searchsorted(number, "right"))
+                last = int(question.starts.searchsorted(number, "right"))
+                found += page.ids_within(question.bounds, first, last)
         return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
 
     def estimate(self, intervals: Sequence[Interval], nulls: bool) -> Estimate:
         """What a search would read; the lookup alone answers."""
-        runs = [self.lookup.pages_with_nulls()] if nulls else []
-        runs += [self._page_run(interval) for interval in intervals]
-        pages, rows, seen = 0, 0, 0
-        for start, stop in runs:
-            pages += max(0, stop - max(start, seen))
-            # Rows of the two end pages are shared with what lies outside the interval.
-            rows += (
-                max(stop - start - 2, 0) * self.lookup.batch_size + min(stop - start, 2) * self.lookup.batch_size // 2
-            )
-            seen = max(seen, stop)
+        question = self._question(intervals)
+        size = self.lookup.batch_size
+        pages = sum(stop - start for start, stop in question.runs())
+        # Of the first and the last page of an interval about half lies outside; points share their page.
+        spans = question.stops - question.starts
+        rows = min(int(np.maximum(spans - 1, 0).sum()) * size + pages * size // 2, pages * size)
+        if nulls:
+            start, stop = self.lookup.pages_with_nulls()
+            pages, rows = pages + stop - start, rows + int(self.lookup.null_counts.sum())
         return Estimate(pages, rows)
 
     def held_fragments(self) -> BitMap:
@@ -103,10 +125,13 @@ class BTreeSegment:
                 held |= BitMap(np.unique(fragment_of(ids)))
         return held
 
-    def _page_run(self, interval: Interval) -> tuple[int, int]:
-        return self.lookup.pages_with_values(
-            interval.low, interval.low_inclusive, interval.high, interval.high_inclusive
-        )
+    def _question(self, intervals: Sequence[Interval]) -> _Question:
+        # A query estimates and then searches the same intervals.
+        last = self._last
+        if last is None or last.intervals is not intervals:
+            bounds = Bounds(intervals, self._type)
+            self._last = last = _Question(intervals, bounds, *self.lookup.pages_with_values(bounds))
+        return last
 
     def _pages(self, start: int, stop: int) -> Iterator[tuple[int, Page]]:
         page = start

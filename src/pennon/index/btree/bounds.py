@@ -1,0 +1,47 @@
+"""The ends of many intervals as keys, so that they are searched for all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.index.btree.order import SearchKeys, SortedValues
+from pennon.index.intervals import Interval
+
+Positions = npt.NDArray[np.int64]
+
+
+class Bounds:
+    """The ends of disjoint, ascending intervals. Only the first can be open below, only the last open above."""
+
+    def __init__(self, intervals: Sequence[Interval], value_type: pa.DataType) -> None:
+        self.count = len(intervals)
+        self._open_low = bool(intervals) and intervals[0].low is None
+        self._open_high = bool(intervals) and intervals[-1].high is None
+        lows = intervals[1:] if self._open_low else intervals
+        highs = intervals[:-1] if self._open_high else intervals
+        # An excluded lower end lies behind the values equal to it, an included upper end too.
+        self._lows = _keys([(i.low, not i.low_inclusive) for i in lows], value_type)
+        self._highs = _keys([(i.high, i.high_inclusive) for i in highs], value_type)
+
+    def starts(self, values: SortedValues, first: int = 0, last: int | None = None) -> Positions:
+        """How many values lie before each of the intervals [first, last)."""
+        last = self.count if last is None else last
+        shift = int(self._open_low)
+        found = values.positions(self._lows, max(first - shift, 0), last - shift)
+        return np.insert(found, 0, 0) if self._open_low and first == 0 < last else found
+
+    def stops(self, values: SortedValues, first: int = 0, last: int | None = None) -> Positions:
+        """How many values lie before the end of each of the intervals [first, last)."""
+        last = self.count if last is None else last
+        closed = self.count - int(self._open_high)
+        found = values.positions(self._highs, first, min(last, closed))
+        return np.append(found, len(values)) if last > closed and first < last else found
+
+
+def _keys(ends: list[tuple[Any, bool]], value_type: pa.DataType) -> SearchKeys:
+    return SearchKeys([value for value, _ in ends], [right for _, right in ends], value_type)
