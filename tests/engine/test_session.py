@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from pennon.engine import Engine
-from pennon.engine.failures import task_failed
 from pennon.errors import SparkUnavailable
 
 SHARED = """
@@ -106,15 +105,6 @@ def test_a_spark_that_does_not_start_says_why() -> None:
     last = finished.stderr.strip().splitlines()[-1]
     assert last.startswith("pennon.errors.SparkUnavailable: Spark's JVM did not start: ")
     assert "Too small maximum heap" in last
-
-
-def test_a_worker_without_pennon_is_told_apart() -> None:
-    trace = (
-        "Traceback (most recent call last):\n  File x, line 1, in y\nModuleNotFoundError: No module named 'pennon'\n"
-    )
-    failed = task_failed("scan", RuntimeError(f"Job aborted\n{trace}\n\tat org.apache.spark.X"))
-    assert failed.problem == "scan was given up: ModuleNotFoundError: No module named 'pennon'"
-    assert "PYSPARK_PYTHON" in failed.remedy
 
 
 def test_a_given_session_is_used_and_left_as_it_was() -> None:

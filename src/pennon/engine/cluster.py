@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pennon.engine.run import run_job
-from pennon.engine.session import choose_session, is_connect, is_embedded, stop_embedded
+from pennon.engine.session import choose_session, is_connect, is_embedded, stop_embedded, talking_to_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,10 +47,11 @@ class Cluster:
 
     def numbers(self, count: int) -> DataFrame:
         """The numbers from 0, each in a partition of its own."""
-        return self._spark.range(0, count, 1, count)
+        with talking_to_spark():
+            return self._spark.range(0, count, 1, count)
 
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
-        with _hushed():
+        with talking_to_spark(), _hushed():
             return frame.mapInArrow(function, schema)
 
     def collect(

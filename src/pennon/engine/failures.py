@@ -1,4 +1,4 @@
-"""A failed Spark job as one sentence."""
+"""A failed Spark job as one sentence, and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,36 @@ from pennon.engine.tasks import CAUSE_MARK
 from pennon.errors import TaskFailed
 
 REMEDY = "Nothing was committed; the full trace is the cause of this error. Run it again once the cause is removed"
+MORE_MEMORY = (
+    "Nothing was committed. Give Spark more memory (PENNON_DRIVER_MEMORY for a session that Pennon starts, "
+    "spark.driver.memory and spark.executor.memory otherwise) and run it again in a new process"
+)
 OTHER_PYTHON = (
     "Nothing was committed. Spark's workers run another Python than this one, or on other machines: install there what "
     "is missing, or name the right Python in PYSPARK_PYTHON before the session starts"
 )
 
+# What is left to see when the JVM of the driver has ended under a job, as it does when its memory runs out.
+DRIVER_GONE = (
+    "Connection refused",
+    "Connection reset",
+    "Answer from Java side is empty",
+    "Error while sending or receiving",
+    "SparkContext was shut down",
+    "SparkContext.dagScheduler()",
+)
+
 
 def task_failed(stage: str, error: BaseException) -> TaskFailed:
-    cause = root_cause(str(error))
-    return TaskFailed(f"{stage} was given up: {cause}", OTHER_PYTHON if "ModuleNotFoundError" in cause else REMEDY)
+    trace = _trace(error)
+    cause, remedy = root_cause(trace), REMEDY
+    if "ModuleNotFoundError" in cause:
+        remedy = OTHER_PYTHON
+    elif "java.lang.OutOfMemoryError" in trace:
+        cause, remedy = "Spark's JVM ran out of memory", MORE_MEMORY
+    elif any(sign in cause for sign in DRIVER_GONE):
+        cause, remedy = f"Spark's driver has ended ({cause})", MORE_MEMORY
+    return TaskFailed(f"{stage} was given up: {cause}", remedy)
 
 
 def root_cause(trace: str) -> str:
@@ -28,5 +49,20 @@ def root_cause(trace: str) -> str:
         return "a Python worker died (killed, out of memory, or crashed in native code)"
     # The last line of a Python traceback is the first that is not indented.
     python = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", trace)
-    lines = python[-1:] or [line for line in trace.splitlines() if line.strip()] or ["Spark gives no reason"]
-    return lines[0].strip()
+    if python:
+        return python[-1].strip()
+    caused = re.findall(r"^Caused by: (.*)", trace, re.MULTILINE)
+    if caused:
+        return caused[-1].strip()
+    # The line before a Java exception only names the call that it came through.
+    lines = (
+        line.strip(" \t:.") for line in trace.splitlines() if not line.startswith("An error occurred while calling")
+    )
+    return next(filter(None, lines), "Spark gives no reason")
+
+
+def _trace(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as gone:  # noqa: BLE001  an error of the JVM asks the JVM for its text
+        return str(gone)

@@ -10,11 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import InheritableThread
-from pyspark.errors import PySparkException
 
 from pennon.engine.failures import task_failed
 from pennon.engine.progress import ProgressListener
-from pennon.engine.session import is_connect
+from pennon.engine.session import is_connect, talking_to_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +37,8 @@ def run_job(
     job = InheritableThread(target=_collect, args=(frame, name, control, rows), session=spark, daemon=True)
     report = _Report(stages, listener) if listener else None
     try:
-        job.start()
+        with talking_to_spark():
+            job.start()
         _watch(rows, control, report)
         table = _rows(rows, name)
         if report:
@@ -77,14 +77,22 @@ def _watch(rows: Future[pa.Table], control: _Control, report: _Report | None) ->
             wait([rows])
         else:
             while not wait([rows], POLL_SECONDS).done:
-                report.advance(control.completed_tasks())
+                report.advance(_completed_tasks(control))
     except BaseException:
         # The caller is interrupted or its listener fails: without it nobody waits for the job.
         for _ in range(CANCEL_TIMES):
-            control.cancel()
+            with suppress(Exception):
+                control.cancel()
             if wait([rows], CANCEL_SECONDS).done:
                 break
         raise
+
+
+def _completed_tasks(control: _Control) -> int:
+    # When Spark cannot be asked, the job fails too, and its own error tells more.
+    with suppress(Exception):
+        return control.completed_tasks()
+    return 0
 
 
 def _rows(rows: Future[pa.Table], name: str) -> pa.Table:
@@ -141,8 +149,7 @@ class _ConnectControl:
         return self._completed
 
     def cancel(self) -> None:
-        with suppress(PySparkException):
-            self._spark.interruptTag(self._tag)
+        self._spark.interruptTag(self._tag)
 
     def _progressed(self, stages: Iterable[Any] | None, **_: object) -> None:
         # Called for every job of the session, each time by the thread that waits for it.

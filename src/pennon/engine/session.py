@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import pyspark
 from pyspark.errors import PySparkRuntimeError
@@ -45,6 +47,18 @@ def check_version(version: str) -> None:
         )
 
 
+@contextmanager
+def talking_to_spark() -> Generator[None]:
+    """Says so when there is no JVM any more to talk to."""
+    try:
+        yield
+    except ConnectionError as error:
+        raise SparkUnavailable(
+            "The JVM of this process's Spark session has ended, most likely for want of memory",
+            "Start a new process, with more memory (PENNON_DRIVER_MEMORY, or spark.driver.memory of your own session)",
+        ) from error
+
+
 def stop_embedded() -> None:
     global _embedded  # noqa: PLW0603  one embedded session per process
     with _lock:
@@ -55,7 +69,8 @@ def stop_embedded() -> None:
 
 def _active_session() -> SparkSession | None:
     try:
-        return SparkSession.active()
+        with talking_to_spark():
+            return SparkSession.active()
     except PySparkRuntimeError:
         return None
 

@@ -22,7 +22,8 @@ from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, ScanSlice, Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageStats, page_file_name, write_lookup
-from pennon.index.btree.pages import Run, merge_runs, sort_run, write_pages
+from pennon.index.btree.order import has_keys
+from pennon.index.btree.pages import Run, gather_run, merge_runs, sort_all, sort_run, write_pages
 from pennon.index.btree.ranges import Boundaries, boundaries_from_sample
 from pennon.index.btree.sentinel import GUARD_ROWS, guard
 from pennon.jobs.describe import human_bytes, plural
@@ -37,6 +38,8 @@ DRIVER_SAMPLE = 20_000
 SORT_COPIES = 6
 # Rows of a range as received, and the piece being merged.
 MERGE_COPIES = 3
+# Boundaries that strings are compared with one by one; with more of them sorting is cheaper.
+MOST_COMPARED = 32
 # Blocks smaller than this many rows make the exchange slow, so tasks grow with the number of ranges.
 ROWS_PER_BLOCK = 16_384
 MAX_BATCH_SIZE = 1 << 20
@@ -67,10 +70,17 @@ class BTreePlan:
         return len(self.slices) <= 1
 
     @property
+    def sorts_early(self) -> bool:
+        """Whether map tasks sort, so that reducers only merge. Strings are compared so dearly that they are sorted
+        once, by the reducer; to tell their range they are compared with every boundary, so there must be few."""
+        return has_keys(self.value_type) or self.ranges > MOST_COMPARED
+
+    @property
     def task_memory_bytes(self) -> int:
         """The most a task is expected to hold."""
         mapped = min(self.rows, self.run_rows) * self.row_bytes * SORT_COPIES
-        reduced = self.rows // max(1, self.ranges) * self.row_bytes * MERGE_COPIES
+        copies = MERGE_COPIES if self.sorts_early else SORT_COPIES
+        reduced = self.rows // max(1, self.ranges) * self.row_bytes * copies
         return max(mapped, 0 if self.single_task else reduced)
 
     @property
@@ -110,16 +120,19 @@ def plan_btree(
     row_bytes = _row_bytes(snapshot, column, fragments)
     memory_rows = memory_bytes // (row_bytes * SORT_COPIES)
     run_rows = max(1, min(memory_rows, rows_per_task or ROWS_PER_TASK))
-    most_rows = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * MERGE_COPIES)))
+    copies = MERGE_COPIES if has_keys(column.type) else SORT_COPIES
+    most_rows = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * copies)))
     if rows_per_range:
         ranges = -(-rows // rows_per_range)
     if ranges is None and rows > run_rows:
         ranges = max(-(-rows // most_rows), min(RANGES_PER_CORE * parallelism, -(-rows // ROWS_PER_TASK)))
+        ranges = _whole_waves(ranges, parallelism)
     ranges = max(1, min(ranges or 1, -(-rows // batch_size)))
     if rows_per_task is None:
         run_rows = max(run_rows, min(memory_rows, ranges * ROWS_PER_BLOCK))
     # An empty table is one task too, so that its index is written like any other.
-    slices = cut_slices(fragments, run_rows) if rows else [ScanSlice(())]
+    tasks = _whole_waves(-(-rows // run_rows), parallelism) if rows > run_rows else 1
+    slices = cut_slices(fragments, tasks) if rows else [ScanSlice(())]
     return BTreePlan(
         pin=snapshot.pin(),
         column=column.path,
@@ -150,7 +163,7 @@ def build_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreePla
     with _discarding(snapshot, uuid):
         written = engine().exchange(
             "build",
-            partial(_sorted_pieces, plan, boundaries),
+            partial(_cut_slice, plan, boundaries),
             plan.slices,
             partial(_reduce_range, plan, uuid),
             plan.ranges,
@@ -168,25 +181,30 @@ def _discarding(snapshot: Snapshot, uuid: str) -> Generator[None]:
         raise
 
 
-def _sorted_pieces(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Map task: the rows of a slice, sorted and cut at the boundaries."""
-    for run in _sorted_runs(plan, part):
-        for number, piece in boundaries.cut(run):
+def _cut_slice(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Map task: the rows of a slice cut at the boundaries, and sorted where that pays here already."""
+    for chunks in _scanned(plan, part):
+        if plan.sorts_early:
+            pieces = boundaries.cut(sort_run(chunks, plan.value_type))
+        else:
+            pieces = boundaries.scatter(gather_run(chunks, plan.value_type))
+        for number, piece in pieces:
             yield number, piece.to_batch()
 
 
 def _reduce_range(plan: BTreePlan, uuid: str, number: int, batches: Iterator[pa.RecordBatch]) -> PageStats:
-    """Reduce task: merge the pieces of one range and write its page file, under a name of this attempt alone."""
+    """Reduce task: put the pieces of one range in order and write its page file, under a name of this attempt alone."""
     partition_id = number << 32 | secrets.randbits(32)
-    runs = merge_runs([Run.from_batch(batch) for batch in batches])
-    return _write_range(plan, uuid, page_file_name(partition_id), partition_id, guard(runs))
+    pieces = [Run.from_batch(batch) for batch in batches]
+    rows = merge_runs(pieces) if plan.sorts_early else sort_all(pieces, plan.value_type)
+    return _write_range(plan, uuid, page_file_name(partition_id), partition_id, guard(rows))
 
 
 def _build_whole(plan: BTreePlan, part: ScanSlice) -> tuple[str, list[PageStats]]:
     """The only task of a small build: sort everything, cut by position. The attempt has a directory of its own."""
     uuid = str(uuid4())
     with _discarding(plan.pin.open(), uuid):
-        rows = merge_runs(list(_sorted_runs(plan, part)))
+        rows = merge_runs([sort_run(chunks, plan.value_type) for chunks in _scanned(plan, part)])
         if plan.ranges == 1:
             return uuid, [_write_range(plan, uuid, PLAIN_PAGE_FILE, 0, rows)]
         edges = [plan.rows * r // plan.ranges for r in range(1, plan.ranges)]
@@ -197,19 +215,19 @@ def _build_whole(plan: BTreePlan, part: ScanSlice) -> tuple[str, list[PageStats]
         return uuid, parts
 
 
-def _sorted_runs(plan: BTreePlan, part: ScanSlice) -> Iterator[Run]:
+def _scanned(plan: BTreePlan, part: ScanSlice) -> Iterator[list[tuple[pa.Array, Addresses]]]:
+    """The rows of a slice, as many at once as a task may sort."""
     snapshot = plan.pin.open()
-    column = snapshot.column(plan.column)
     chunks: list[tuple[pa.Array, Addresses]] = []
     held = 0
-    for values, ids in snapshot.scan_column(column, part):
+    for values, ids in snapshot.scan_column(snapshot.column(plan.column), part):
         chunks.append((values, ids))
         held += len(values)
         if held >= plan.run_rows:
-            yield sort_run(chunks, plan.value_type)
+            yield chunks
             chunks, held = [], 0
     if chunks:
-        yield sort_run(chunks, plan.value_type)
+        yield chunks
 
 
 def _cut_stream(runs: Iterator[Run], edges: list[int]) -> Iterator[Iterator[Run]]:
@@ -280,6 +298,11 @@ def _finish(snapshot: Snapshot, plan: BTreePlan, uuid: str, parts: list[PageStat
         files=(*(part.file for part in parts), lookup),
         created_at=datetime.now(UTC),
     )
+
+
+def _whole_waves(tasks: int, parallelism: int) -> int:
+    """Rounded up so that no core idles while others do the last tasks."""
+    return -(-tasks // parallelism) * parallelism
 
 
 def _indexable_column(snapshot: Snapshot, path: str) -> Column:

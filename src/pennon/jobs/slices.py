@@ -22,23 +22,28 @@ def task_memory(requested: int | None) -> int:
     return memory
 
 
-def cut_slices(fragments: Iterable[Fragment], rows_per_slice: int) -> list[ScanSlice]:
-    """Small fragments are joined, large ones split; neighbours stay together."""
+def cut_slices(fragments: Iterable[Fragment], count: int) -> list[ScanSlice]:
+    """About `count` slices of about equal rows: small fragments are joined, large ones split, neighbours together."""
+    fragments = list(fragments)
+    share = max(1.0, sum(fragment.live_rows for fragment in fragments) / count)
     slices: list[ScanSlice] = []
     group: list[int] = []
-    filled = 0
+    position, number = 0, 0
     for fragment in fragments:
         rows = fragment.live_rows
-        if rows > rows_per_slice * 3 // 2:
-            pieces = -(-rows // rows_per_slice)
+        # A fragment belongs to the slice that its middle lies in.
+        middle = int((position + rows / 2) / share)
+        split = rows > share * 1.5
+        if group and (split or middle != number):
+            slices.append(ScanSlice(tuple(group)))
+            group = []
+        if split:
+            pieces = round(rows / share)
             edges = [rows * i // pieces for i in range(pieces + 1)]
             slices += [ScanSlice((fragment.id,), a, b - a) for a, b in pairwise(edges)]
-            continue
-        if group and filled + rows > rows_per_slice:
-            slices.append(ScanSlice(tuple(group)))
-            group, filled = [], 0
-        group.append(fragment.id)
-        filled += rows
+        else:
+            group.append(fragment.id)
+        position, number = position + rows, middle
     if group:
         slices.append(ScanSlice(tuple(group)))
     return slices

@@ -18,8 +18,9 @@ Side = Literal["left", "right"]
 Indices = npt.NDArray[np.intp]
 
 _WORD = 8
-# A truncated sort that leaves more than this share of rows to be repaired is slower than a plain one.
-_REPAIR_LIMIT = 0.05
+# Rows out of order that are worth swapping one pair at a time, and how often that is tried.
+_FEW = 1000
+_SWAP_PASSES = 3
 
 
 def is_orderable(type_: pa.DataType) -> bool:
@@ -32,6 +33,11 @@ def exchange_type(type_: pa.DataType) -> pa.DataType:
     if type_ in (pa.string(), pa.string_view()):
         return pa.large_string()
     return pa.large_binary() if type_ in (pa.binary(), pa.binary_view()) else type_
+
+
+def has_keys(type_: pa.DataType) -> bool:
+    """Whether values of this type order like single machine words, and so compare and sort cheaply."""
+    return fixed_keys(pa.array([], type_)) is not None
 
 
 def fixed_keys(values: pa.Array) -> npt.NDArray[Any] | None:
@@ -134,42 +140,48 @@ def argsort_keys(keys: npt.NDArray[Any]) -> Indices:
     """Sort integers by packing each with its position into one word: numpy sorts plain words several times faster
     than it sorts indirectly."""
     n = len(keys)
-    if n < 2:
+    if n < 2 or bool(np.all(keys[1:] >= keys[:-1])):
         return np.arange(n)
     low = keys.min()
-    span = int(keys.max()) - int(low)
-    position_bits = int(n - 1).bit_length()
-    excess = max(0, span.bit_length() + position_bits - 64)
     # Differences are taken modulo 2**64, so that the full range of int64 fits.
-    packed = keys.astype(np.int64 if keys.dtype.kind == "i" else np.uint64).view(np.uint64) - np.uint64(
-        int(low) % 2**64
-    )
-    packed >>= np.uint64(excess)
-    packed <<= np.uint64(position_bits)
-    packed |= np.arange(n, dtype=np.uint64)
-    packed.sort()
-    packed &= np.uint64((1 << position_bits) - 1)
-    order = packed.view(np.int64)
-    return _repair(keys, order) if excess else order
+    words = keys.astype(np.int64 if keys.dtype.kind == "i" else np.uint64).view(np.uint64)
+    words = words - np.uint64(int(low) % 2**64)
+    excess = max(0, int(words.max()).bit_length() + _position_bits(n) - 64)
+    order = _sort_packed(words >> np.uint64(excess))
+    return _repair(keys, words, order) if excess else order
 
 
-def _repair(keys: npt.NDArray[Any], order: Indices) -> Indices:
+def _repair(keys: npt.NDArray[Any], words: npt.NDArray[np.uint64], order: Indices) -> Indices:
     """Sort out rows whose keys differ only in the low bits that did not fit the packed word."""
     ordered = np.take(keys, order)
     wrong = np.flatnonzero(ordered[1:] < ordered[:-1])
+    # Among random keys there are a few pairs, which swapping settles.
+    for _ in range(_SWAP_PASSES if len(wrong) <= _FEW else 0):
+        swapped = wrong[np.diff(wrong, prepend=-2) > 1]
+        order[swapped], order[swapped + 1] = order[swapped + 1], order[swapped]
+        ordered[swapped], ordered[swapped + 1] = ordered[swapped + 1], ordered[swapped]
+        wrong = np.flatnonzero(ordered[1:] < ordered[:-1])
+        if len(wrong) == 0:
+            break
     if len(wrong) == 0:
         return order
-    if len(wrong) > len(keys) * _REPAIR_LIMIT:
-        return np.argsort(keys, kind="stable")
-    # Disorder stays inside short runs; insertion passes over the touched neighbours settle them.
-    while len(wrong):
-        starts = wrong[np.diff(wrong, prepend=-2) > 1]
-        order[starts], order[starts + 1] = order[starts + 1], order[starts]
-        ordered[starts], ordered[starts + 1] = ordered[starts + 1], ordered[starts]
-        near = np.unique(np.concatenate([wrong - 1, wrong, wrong + 1]))
-        near = near[(near >= 0) & (near < len(keys) - 1)]
-        wrong = near[ordered[near + 1] < ordered[near]]
-    return order
+    # Many rows share their high bits, as words of text do: sort by the low half, then by the high one.
+    order = _sort_packed(words & np.uint64(0xFFFF_FFFF))
+    return np.take(order, _sort_packed(np.take(words, order) >> np.uint64(32)))
+
+
+def _sort_packed(words: npt.NDArray[np.uint64]) -> Indices:
+    """A stable permutation that sorts words which leave room for a position below them."""
+    bits = _position_bits(len(words))
+    packed = words << np.uint64(bits)
+    packed |= np.arange(len(words), dtype=np.uint64)
+    packed.sort()
+    packed &= np.uint64((1 << bits) - 1)
+    return packed.view(np.int64)
+
+
+def _position_bits(count: int) -> int:
+    return max(1, (count - 1).bit_length())
 
 
 def _argsort_bytes(
@@ -182,46 +194,37 @@ def _argsort_bytes(
     # Eight bytes of padding let every word be loaded whole.
     padded = np.concatenate([data, np.zeros(_WORD, dtype=np.uint8)])
     words = np.ndarray(len(data) + 1, dtype=">u8", buffer=padded, strides=(1,))
-    tied = np.arange(len(starts))  # positions in `order` that share everything so far with a neighbour
-    group = np.zeros(len(starts), dtype=np.int64)  # which tie each of them belongs to
-    depth = 0
     longest = int(lengths.max())
-    while len(tied):
-        rows = order[tied]
-        key = _word_at(words, starts[rows], lengths[rows], depth)
-        if depth >= longest:
-            key = lengths[rows].astype(np.uint64)  # equal up to zero padding: the shorter comes first
-        if group[0] == group[-1]:
-            inner = argsort_keys(key) if key.min() != key.max() else np.arange(len(key))
-        else:
-            inner = np.lexsort((key, group))
-        order[tied] = rows[inner]
-        if depth >= longest:
+    tied = np.arange(len(starts))  # positions in `order` that share everything so far with a neighbour
+    group = np.zeros(len(starts), dtype=np.uint64)  # which tie each of them belongs to
+    for depth in range(0, longest + _WORD, _WORD):
+        rows = np.take(order, tied)
+        left = np.take(lengths, rows) - depth
+        # Past the longest, strings are equal up to zero padding and the shorter comes first.
+        key = _word_at(words, np.take(starts, rows) + depth, left) if depth < longest else left.astype(np.uint64)
+        inner = argsort_keys(key)
+        if group[0] != group[-1]:
+            inner = np.take(inner, _sort_packed(np.take(group, inner)))
+        order[tied] = np.take(rows, inner)
+        key, group = np.take(key, inner), np.take(group, inner)
+        same = (key[1:] == key[:-1]) & (group[1:] == group[:-1])
+        still = np.concatenate([same, [False]])
+        still[1:] |= same
+        if not still.any():
             break
-        key, group = key[inner], group[inner]
-        differs = (key[1:] != key[:-1]) | (group[1:] != group[:-1])
-        same_as_left = np.concatenate([[False], ~differs])
-        same_as_right = np.concatenate([~differs, [False]])
-        still = same_as_left | same_as_right
-        group = np.cumsum(~same_as_left)[still]
+        group = np.cumsum(np.concatenate([[True], ~same]), dtype=np.uint64)[still]
         tied = tied[still]
-        depth += _WORD
     return order
 
 
-def _word_at(
-    words: npt.NDArray[Any], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], depth: int
-) -> npt.NDArray[np.uint64]:
-    """Bytes [depth, depth + 8) of each string as a big-endian number, zero-padded past its end."""
-    left = np.clip(lengths - depth, 0, _WORD)
-    at = np.where(left > 0, starts + depth, 0)
-    loaded = words[at].astype(np.uint64)
-    if int(left.min()) == _WORD:
-        return loaded
-    drop = ((_WORD - left) * 8).astype(np.uint64)
-    # A shift by 64 is undefined; those rows have no byte left and become zero.
-    kept = (loaded >> np.minimum(drop, np.uint64(63))) << np.minimum(drop, np.uint64(63))
-    return np.where(left == 0, np.uint64(0), kept)
+def _word_at(words: npt.NDArray[Any], at: npt.NDArray[np.int64], left: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """The next eight bytes of each string as a big-endian number, zero-padded past the `left` bytes it still has."""
+    if int(left.min()) >= _WORD:
+        return words[at].astype(np.uint64)
+    loaded = words[np.where(left > 0, at, 0)].astype(np.uint64)
+    # A shift by 64 is undefined; rows without a byte left become zero.
+    drop = (np.clip(_WORD - left, 0, _WORD - 1) * 8).astype(np.uint64)
+    return np.where(left > 0, (loaded >> drop) << drop, np.uint64(0))
 
 
 def _byte_layout(

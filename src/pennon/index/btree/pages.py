@@ -18,7 +18,7 @@ from pennon.format.files import write_lance_file
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
 from pennon.index.btree.lookup import PageStats
-from pennon.index.btree.order import SortedValues, argsort, exchange_type
+from pennon.index.btree.order import SortedValues, argsort, exchange_type, is_sorted
 
 # Rows sorted at once while runs are merged: large enough for numpy, small enough to stay near the processor's caches.
 MERGE_ROWS = 1 << 20
@@ -57,17 +57,38 @@ class Run:
         return cls(ids[:nulls], values.slice(nulls), ids[nulls:])
 
 
-def sort_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
-    """Put unsorted rows in order."""
+def gather_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
+    """Join rows as they come, NULLs apart; the values are not in order."""
     values = pa.concat_arrays([_spelled(v) for v, _ in chunks]) if chunks else pa.array([], exchange_type(value_type))
     ids = np.concatenate([i for _, i in chunks]) if chunks else np.empty(0, dtype=np.uint64)
-    null_ids = np.empty(0, dtype=np.uint64)
-    if values.null_count:
-        is_null = values.is_null().to_numpy(zero_copy_only=False)
-        null_ids, ids = ids[is_null], ids[~is_null]
-        values = values.drop_null()
-    order = argsort(values)
-    return Run(null_ids, take(values, order), np.take(ids, order))
+    if not values.null_count:
+        return Run(ids[:0], values, ids)
+    is_null = values.is_null().to_numpy(zero_copy_only=False)
+    return Run(ids[is_null], values.drop_null(), ids[~is_null])
+
+
+def sort_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
+    """Put unsorted rows in order."""
+    run = gather_run(chunks, value_type)
+    if is_sorted(run.values):
+        return run
+    order = argsort(run.values)
+    return Run(run.null_ids, take(run.values, order), np.take(run.ids, order))
+
+
+def sort_all(runs: Sequence[Run], value_type: pa.DataType) -> Iterator[Run]:
+    """The rows of unsorted runs in order, a bounded number at a time."""
+    null_ids = np.concatenate([run.null_ids for run in runs]) if runs else np.empty(0, dtype=np.uint64)
+    run = sort_run([(run.values, run.ids) for run in runs], value_type)
+    yield from _bounded(Run(null_ids, run.values, run.ids))
+
+
+def _bounded(run: Run) -> Iterator[Run]:
+    """Pieces small enough to be written as one batch each."""
+    row_bytes = max(1, run.values.nbytes // max(1, len(run.values)))
+    rows = max(1, min(MERGE_ROWS, MERGE_BYTES // row_bytes))
+    for start in range(0, run.rows, rows):
+        yield run.slice(start, min(start + rows, run.rows))
 
 
 def take(values: pa.Array, order: npt.NDArray[np.intp]) -> pa.Array:
@@ -86,7 +107,7 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
     """The rows of sorted runs in order, a bounded number at a time."""
     runs = [run for run in runs if run.rows]
     if len(runs) == 1:
-        yield runs[0]
+        yield from _bounded(runs[0])
         return
     for run in runs:
         if len(run.null_ids):

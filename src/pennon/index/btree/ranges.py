@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pennon.index.btree.order import SortedValues
 from pennon.index.btree.pages import Run, sort_run, take
@@ -35,6 +36,28 @@ class Boundaries:
             cuts.append(nulls + left + round(share * (right - left)))
         edges = [0, *cuts, run.rows]
         return [(r, run.slice(a, b)) for r, (a, b) in enumerate(pairwise(edges)) if b > a]
+
+    def scatter(self, run: Run) -> list[tuple[int, Run]]:
+        """The non-empty pieces of an unsorted run, by range number; each keeps the order it came in."""
+        nulls = [round(share * len(run.null_ids)) for share in self.null_shares]
+        pieces = [Run(run.null_ids[a:b], run.values[:0], run.ids[:0]) for a, b in pairwise([0, *nulls, None])]
+        above = np.zeros(len(run.ids), dtype=np.uint16)  # cuts at a smaller value
+        reached = np.zeros(len(run.ids), dtype=np.uint16)  # cuts at a value not greater
+        for i in range(len(self.shares)):
+            above += pc.greater(run.values, self.values[i]).to_numpy(zero_copy_only=False)
+            reached += pc.greater_equal(run.values, self.values[i]).to_numpy(zero_copy_only=False)
+        for first in np.unique(above[above != reached]):
+            # Rows of a value that cuts fall on are dealt out by the shares of those cuts.
+            rows = np.flatnonzero((above == first) & (reached != first))
+            shares = self.shares[first : reached[rows[0]]]
+            above[rows] = first + np.searchsorted(shares, (np.arange(len(rows)) + 0.5) / len(rows), "right")
+        order = np.argsort(above, kind="stable")  # a radix sort, for numbers this short
+        values, ids = take(run.values, order), np.take(run.ids, order)
+        edges = np.searchsorted(above[order], np.arange(len(self.shares) + 2))
+        found = [Run(run.null_ids[:0], values[a:b], ids[a:b]) for a, b in pairwise(edges.tolist())]
+        # The last range of NULLs is also the first of values.
+        joined = Run(pieces[-1].null_ids, found[0].values, found[0].ids)
+        return [(r, piece) for r, piece in enumerate([*pieces[:-1], joined, *found[1:]]) if piece.rows]
 
 
 def boundaries_from_sample(sample: pa.Array, ranges: int) -> Boundaries:
