@@ -137,8 +137,9 @@ class TableHistory(RuleBasedStateMachine):
             try:
                 table.create_index(column, batch_size=8, fragment_ids=index.uncovered_fragments)
             except InvalidArgument as error:
-                # Another segment holds old values of a fragment changed in place.
-                assert "changed in place" in str(error)
+                if "changed in place" not in str(error):
+                    raise
+                # Another segment holds old values of such a fragment, so the whole index is built anew.
                 table.create_index(column, batch_size=8)
 
     @rule(column=st.sampled_from(["k", "s"]))

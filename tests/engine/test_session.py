@@ -111,7 +111,8 @@ def test_a_given_session_is_used_and_left_as_it_was() -> None:
     program = """
 from pennon.engine import Engine
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1").getOrCreate()
 assert spark.range(3).count() == 3
 spark.sparkContext.setJobGroup("mine", "my own job")
 
@@ -124,9 +125,9 @@ for engine in (Engine.attach(spark), Engine.attach()):
     assert not engine.embedded
     assert engine.parallelism == 2
     assert len(engine.advice()) > 4
-    check(engine)
-    engine.stop()
-    assert state() == before
+check(engine)
+engine.stop()
+assert state() == before
 assert spark.range(3).count() == 3
 assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("mine")) >= 4
 """

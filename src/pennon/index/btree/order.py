@@ -62,7 +62,7 @@ def argsort(values: pa.Array) -> Indices:
     keys = fixed_keys(values)
     if keys is not None:
         return argsort_keys(keys)
-    return _argsort_bytes(*_byte_layout(values))
+    return _argsort_bytes(*_byte_layout(values)) if len(values) > 1 else np.arange(len(values))
 
 
 def is_sorted(values: pa.Array) -> bool:
