@@ -147,8 +147,12 @@ def argsort_keys(keys: npt.NDArray[Any]) -> Indices:
     words = keys.astype(np.int64 if keys.dtype.kind == "i" else np.uint64).view(np.uint64)
     words = words - np.uint64(int(low) % 2**64)
     excess = max(0, int(words.max()).bit_length() + _position_bits(n) - 64)
-    order = _sort_packed(words >> np.uint64(excess))
-    return _repair(keys, words, order) if excess else order
+    if not excess:
+        return _sort_packed(words)
+    sample = np.sort(words[:: max(1, n // 1024)] >> np.uint64(excess))
+    if np.count_nonzero(sample[1:] == sample[:-1]) > len(sample) // 50:
+        return _sort_halves(words)
+    return _repair(keys, words, _sort_packed(words >> np.uint64(excess)))
 
 
 def _repair(keys: npt.NDArray[Any], words: npt.NDArray[np.uint64], order: Indices) -> Indices:
@@ -165,7 +169,11 @@ def _repair(keys: npt.NDArray[Any], words: npt.NDArray[np.uint64], order: Indice
             break
     if len(wrong) == 0:
         return order
-    # Many rows share their high bits, as words of text do: sort by the low half, then by the high one.
+    return _sort_halves(words)
+
+
+def _sort_halves(words: npt.NDArray[np.uint64]) -> Indices:
+    """Where many rows share their high bits, as words of text do: sort by the low half, then by the high one."""
     order = _sort_packed(words & np.uint64(0xFFFF_FFFF))
     return np.take(order, _sort_packed(np.take(words, order) >> np.uint64(32)))
 
