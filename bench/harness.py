@@ -37,7 +37,7 @@ def peak_memory() -> Iterator[list[float]]:
 
     def watch() -> None:
         me = psutil.Process()
-        while not done.wait(0.25):
+        while True:
             total = 0
             for process in [me, *me.children(recursive=True)]:
                 try:
@@ -45,6 +45,8 @@ def peak_memory() -> Iterator[list[float]]:
                 except psutil.Error:
                     continue
             peak[0] = max(peak[0], total / 2**30)
+            if done.wait(0.1):
+                return
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
