@@ -46,7 +46,8 @@ def run_demo(rows: int, keep: str | None) -> None:
         render.print_indices(table.indices())
 
         say("\n4. Queries, and what they touch", style="bold")
-        user = max(table.scan("user_id > 10000000", ["user_id"], limit=100)["user_id"].to_pylist(), default=1000)
+        rare = table.scan("user_id between 10000000 and 40000000", ["user_id"], limit=1)
+        user = rare["user_id"][0].as_py() if rare.num_rows else 1000
         start = events_start() + 86_400 * 10
         for filter in (
             f"user_id = {user}",

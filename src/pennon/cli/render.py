@@ -40,9 +40,9 @@ def print_rows(rows: pa.Table) -> None:
 def print_indices(indices: Iterable[Index]) -> None:
     grid = Grid(box=None, pad_edge=False, header_style="bold")
     for name in ("name", "type", "columns", "segments", "coverage", "rows", "size", "created"):
-        grid.add_column(
-            name, no_wrap=True, justify="right" if name in ("segments", "coverage", "rows", "size") else "left"
-        )
+        number = name in ("segments", "coverage", "rows", "size")
+        folds = name in ("name", "columns")
+        grid.add_column(name, justify="right" if number else "left", no_wrap=not folds, overflow="fold")
     for index in indices:
         created = max((s.created_at for s in index.segments if s.created_at), default=None)
         grid.add_row(
@@ -53,7 +53,7 @@ def print_indices(indices: Iterable[Index]) -> None:
             f"{index.coverage:.1%}",
             f"{index.rows_covered:,}",
             human_bytes(index.size_bytes),
-            created.strftime("%Y-%m-%d %H:%M") if created else "",
+            created.strftime("%Y-%m-%d") if created else "",
         )
         for segment in index.segments:
             if segment.unusable:

@@ -1,0 +1,184 @@
+"""The clustering: centroids, the partition a vector belongs to, the partitions a query should look at.
+
+Vectors and queries given here are prepared by the metric. Distances to centroids are float32 matrix products; for l2
+both sides are first moved to the middle of the centroids, so that a common offset of the data costs no digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from pennon.errors import InvalidArgument
+from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.metric import Metric, squared_lengths
+from pennon.index.vector.model import Model
+from pennon.index.vector.tensor import from_tensor, to_tensor
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, row_chunks
+
+PartitionIds = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Ivf(Model):
+    """Centroids in the column's own type, [num_partitions, dim]: vectors are assigned by what is stored."""
+
+    metric: Metric
+    centroids: Vectors
+    loss: float | None = None  # sum of the indexed vectors' distances to their centroids
+
+    @property
+    def num_partitions(self) -> int:
+        return len(self.centroids)
+
+    @property
+    def dim(self) -> int:
+        return self.centroids.shape[1]
+
+    @property
+    def element(self) -> np.dtype[Any]:
+        return self.centroids.dtype
+
+    @classmethod
+    def train(cls, sample: Vectors, metric: Metric, num_partitions: int, *, max_iters: int = 50, seed: int = 0) -> Self:
+        """k-means over the whole sample; for dot, as stock, over directions: centroids have length 1."""
+        if len(sample) < num_partitions:
+            raise InvalidArgument(
+                f"{num_partitions} partitions cannot be trained on {len(sample)} vectors", "Ask for fewer partitions"
+            )
+        points = np.ascontiguousarray(sample, dtype=np.float32)
+        clustering: Any = faiss.Kmeans(
+            points.shape[1],
+            num_partitions,
+            niter=max_iters,
+            seed=seed,
+            spherical=not metric.by_l2,
+            min_points_per_centroid=1,
+            max_points_per_centroid=len(points),
+        )
+        clustering.train(points)
+        return cls(metric, clustering.centroids.astype(sample.dtype))
+
+    def assign(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
+        """The partition of each vector, and its distance to the centroid on the scale of `loss`."""
+        ids, distances = np.empty(len(vectors), dtype=np.uint32), np.empty(len(vectors), dtype=np.float32)
+        for rows in row_chunks(len(vectors), max(self.num_partitions, self.dim)):
+            scores, rest = self._scores(vectors[rows])
+            ids[rows] = nearest = scores.argmin(axis=1)
+            distances[rows] = np.take_along_axis(scores, nearest[:, None], axis=1)[:, 0] + rest
+        return ids, np.maximum(distances, 0, out=distances) if self.metric.by_l2 else distances
+
+    def rank(self, queries: Vectors, nprobes: int) -> tuple[Positions, Floats]:
+        """Per query the nearest partitions, nearest first, and their centroids' distances."""
+        scores, rest = self._scores(queries)
+        probed = min(nprobes, self.num_partitions)
+        ids = np.argpartition(scores, probed - 1, axis=1)[:, :probed]
+        distances = np.take_along_axis(scores, ids, axis=1) + rest[:, None]
+        order = np.argsort(distances, axis=1, kind="stable")
+        return np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1)
+
+    @cached_property
+    def _finite(self) -> Mask:
+        return np.asarray(np.isfinite(self.centroids).all(axis=1))
+
+    @cached_property
+    def _middle(self) -> Vectors:
+        finite = self.centroids[self._finite]
+        return finite.astype(np.float64).sum(axis=0) / max(len(finite), 1)
+
+    @cached_property
+    def _centred(self) -> tuple[Floats, Floats]:
+        """Centroids as the products see them, and the part of a score that is theirs alone.
+
+        A centroid that is not finite belongs to an empty partition and is nearest to nothing.
+        """
+        finite = self._finite
+        known = np.where(finite[:, None], self.centroids, self._middle)
+        if self.metric.by_l2:
+            centred = self._from_middle(known)
+            return centred, np.where(finite, squared_lengths(centred), np.float32(np.inf))
+        return known.astype(np.float32), np.where(finite, np.float32(0), np.float32(np.inf))
+
+    def _from_middle(self, vectors: Vectors) -> Floats:
+        # float16 is widened first: its own subtraction would round away what assignment depends on.
+        wide = np.result_type(vectors, np.float32)
+        return np.subtract(vectors, self._middle.astype(wide), dtype=wide).astype(np.float32, copy=False)
+
+    def _scores(self, vectors: Vectors) -> tuple[Floats, Floats]:
+        """Scores that order the centroids for each vector, and what its scores lack to be distances."""
+        centroids, lengths = self._centred
+        if not self.metric.by_l2:
+            points, factor, rest = vectors.astype(np.float32, copy=False), -1, np.ones(len(vectors), dtype=np.float32)
+        else:
+            points = self._from_middle(vectors)
+            factor, rest = -2, squared_lengths(points)
+        scores = points @ centroids.T
+        scores *= factor
+        scores += lengths
+        return scores, rest
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the rows of each partition lie in a file: one run after another, in the order of partition ids."""
+
+    offsets: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, lengths: npt.ArrayLike) -> Self:
+        counts = np.asarray(lengths, dtype=np.int64)
+        return cls(np.cumsum(counts) - counts, counts)
+
+    @classmethod
+    def empty(cls, num_partitions: int) -> Self:
+        """What stock writes where there are no rows at all: zeros."""
+        zeros = np.zeros(num_partitions, dtype=np.int64)
+        return cls(zeros, zeros)
+
+    @property
+    def rows(self) -> int:
+        return int(self.lengths.sum())
+
+    def problem(self, num_partitions: int, num_rows: int) -> str | None:
+        """Why these runs cannot be those of a file with so many rows, None when they can."""
+        if len(self.lengths) != num_partitions or len(self.offsets) != num_partitions:
+            return f"runs of {len(self.offsets)} or {len(self.lengths)} partitions where there are {num_partitions}"
+        if self.rows != num_rows:
+            return f"{num_rows} rows where its partitions add up to {self.rows}"
+        filled = self.lengths > 0
+        if not np.array_equal(self.offsets[filled], Layout.of(self.lengths).offsets[filled]):
+            return "partitions that do not follow one another"
+        return None
+
+
+def write_ivf(layout: Layout, ivf: Ivf | None = None) -> bytes:
+    """The IVF message of a file; centroids stand in `index.idx` only."""
+    message = pb.IVF(offsets=layout.offsets.tolist(), lengths=layout.lengths.tolist())
+    if ivf is not None:
+        message.centroids_tensor.CopyFrom(to_tensor(ivf.centroids))
+        if ivf.loss is not None:
+            message.loss = ivf.loss
+    return message.SerializeToString()
+
+
+def read_layout(message: pb.IVF) -> Layout:
+    layout = Layout.of(np.array(message.lengths, dtype=np.int64))
+    # Offsets may be left out: the runs then follow one another.
+    return Layout(np.array(message.offsets, dtype=np.int64), layout.lengths) if message.offsets else layout
+
+
+def read_ivf(message: pb.IVF, metric: Metric, num_partitions: int) -> Ivf:
+    """ValueError when the message has no centroids or not those of so many partitions."""
+    if message.HasField("centroids_tensor"):
+        centroids = from_tensor(message.centroids_tensor)
+    else:
+        centroids = np.array(message.centroids, dtype=np.float32).reshape(num_partitions, -1)
+    if len(centroids) != num_partitions or centroids.shape[1] == 0:
+        raise ValueError(f"centroids of shape {centroids.shape} for {num_partitions} partitions")
+    return Ivf(metric, centroids, message.loss if message.HasField("loss") else None)

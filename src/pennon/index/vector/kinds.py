@@ -1,0 +1,58 @@
+"""The seven vector indices, each a sub-index over IVF partitions and a quantizer: there is no class per combination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pennon.errors import UnknownIndexType
+from pennon.index.vector.flat import FlatQuantizer
+from pennon.index.vector.pq import ProductQuantizer
+from pennon.index.vector.quantizer import Quantizer
+from pennon.index.vector.rabitq import RabitQuantizer
+from pennon.index.vector.sq import ScalarQuantizer
+
+
+class SubIndex(StrEnum):
+    """How the vectors of a partition are searched: all of them, or along a graph."""
+
+    FLAT = "FLAT"
+    HNSW = "HNSW"
+
+
+@dataclass(frozen=True)
+class VectorKind:
+    sub_index: SubIndex
+    quantizer: type[Quantizer]
+
+    @property
+    def name(self) -> str:
+        """The sub-index is named only when it is not the plain one."""
+        graph = f"{self.sub_index}_" if self.sub_index is not SubIndex.FLAT else ""
+        return f"IVF_{graph}{self.quantizer.name}"
+
+    @property
+    def index_version(self) -> int:
+        """What stock 14 records: 2 for RaBitQ, which older readers must not touch, else 1."""
+        return 2 if self.quantizer is RabitQuantizer else 1
+
+
+VECTOR_KINDS: dict[str, VectorKind] = {
+    kind.name: kind
+    for kind in (
+        VectorKind(SubIndex.FLAT, FlatQuantizer),
+        VectorKind(SubIndex.FLAT, ProductQuantizer),
+        VectorKind(SubIndex.FLAT, ScalarQuantizer),
+        VectorKind(SubIndex.FLAT, RabitQuantizer),
+        VectorKind(SubIndex.HNSW, FlatQuantizer),
+        VectorKind(SubIndex.HNSW, ProductQuantizer),
+        VectorKind(SubIndex.HNSW, ScalarQuantizer),
+    )
+}
+
+
+def vector_kind(name: str) -> VectorKind:
+    kind = VECTOR_KINDS.get(name.upper())
+    if kind is None:
+        raise UnknownIndexType(f"unknown vector index type {name!r}", f"Pennon builds: {', '.join(VECTOR_KINDS)}")
+    return kind

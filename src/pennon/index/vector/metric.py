@@ -1,0 +1,110 @@
+"""How vectors are measured: l2, cosine and dot, on the scale on which Lance reports distances.
+
+l2 is the squared Euclidean distance, cosine is 1 - cos, dot is 1 - x·y. Inside an index cosine is l2 on vectors of
+length 1, so that clustering and quantizers know two cases only: near by l2, or near by the inner product.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import faiss
+import numpy as np
+
+from pennon.errors import InvalidArgument
+from pennon.index.vector.vectors import Floats, Mask, Vectors, row_chunks, sums_in_order
+
+
+class Metric(StrEnum):
+    L2 = "l2"
+    COSINE = "cosine"
+    DOT = "dot"
+
+    @classmethod
+    def named(cls, name: str) -> Metric:
+        """Stock writes lower case and reads any; `euclidean` is its alias for l2."""
+        lowered = name.lower()
+        try:
+            return cls("l2" if lowered == "euclidean" else lowered)
+        except ValueError:
+            known = ", ".join(metric.value for metric in cls)
+            raise InvalidArgument(f"unknown metric {name!r}", f"Use one of {known}") from None
+
+    @property
+    def by_l2(self) -> bool:
+        """Whether prepared vectors are compared by l2; by the inner product otherwise."""
+        return self is not Metric.DOT
+
+    def indexable(self, vectors: Vectors) -> Mask:
+        """The rows an index holds: all items finite and, under cosine, a length to divide by.
+
+        A row whose squared length overflows float32 has no distance to anything; stock fails to build an index over
+        such a row, here it is left out like an infinite one.
+        """
+        mask = np.isfinite(squared_lengths(vectors))
+        if self is Metric.COSINE:
+            mask &= _lengths_as_stock(vectors) > 0
+        return mask
+
+    def prepare(self, vectors: Vectors) -> Vectors:
+        """Vectors as the index sees them: of length 1 under cosine, rounded to the column's type, else unchanged."""
+        if self is not Metric.COSINE:
+            return vectors
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (vectors / _lengths_as_stock(vectors)[:, None]).astype(vectors.dtype, copy=False)
+
+    def distances(self, queries: Vectors, vectors: Vectors) -> Floats:
+        """Exact distances of every query (rows) to every vector (columns); vectors as the table holds them.
+
+        Under cosine a vector of length 0 is infinitely far from everything.
+        """
+        wide = np.result_type(queries, vectors, np.float32)
+        queries, vectors = queries.astype(wide, copy=False), vectors.astype(wide, copy=False)
+        if self is Metric.L2:
+            return squared_l2(queries, vectors)
+        found = queries @ vectors.T
+        if self is Metric.COSINE:
+            lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(vectors, axis=1)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                found /= lengths
+            found[lengths == 0] = -np.inf
+        return np.subtract(1, found, dtype=wide).astype(np.float32, copy=False)
+
+
+def squared_lengths(vectors: Vectors) -> Floats:
+    out = np.empty(len(vectors), dtype=np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows in row_chunks(*vectors.shape):
+            chunk = vectors[rows].astype(np.float32, copy=False)
+            np.einsum("ij,ij->i", chunk, chunk, out=out[rows])
+    return out
+
+
+def _lengths_as_stock(vectors: Vectors) -> Vectors:
+    """In float32, for float64 columns in float64."""
+    wide = np.result_type(vectors, np.float32)
+    out = np.empty(len(vectors), dtype=wide)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows in row_chunks(*vectors.shape):
+            chunk = vectors[rows].astype(wide, copy=False)
+            out[rows] = np.sqrt(sums_in_order(chunk * chunk))
+    return out
+
+
+def squared_l2(queries: Vectors, vectors: Vectors) -> Floats:
+    """By differences, not by expanding the square: equal vectors are at distance 0, whatever their length."""
+    out = np.empty((len(queries), len(vectors)), dtype=np.float32)
+    if vectors.dtype == np.float32:
+        queries, vectors = np.ascontiguousarray(queries), np.ascontiguousarray(vectors)
+        for query, row in zip(queries, out, strict=True):
+            _l2_to_many(_pointer(row), _pointer(query), _pointer(vectors), vectors.shape[1], len(vectors))
+        return out
+    for rows in row_chunks(*vectors.shape):
+        for query, row in zip(queries, out, strict=True):
+            difference = vectors[rows] - query
+            row[rows] = np.einsum("ij,ij->i", difference, difference)
+    return out
+
+
+_pointer = faiss.swig_ptr
+_l2_to_many = faiss.fvec_L2sqr_ny  # pyright: ignore[reportAttributeAccessIssue] - missing from faiss's stubs

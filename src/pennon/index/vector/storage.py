@@ -1,0 +1,268 @@
+"""The two files of a vector segment.
+
+`auxiliary.idx` holds the row ids and codes of all partitions, one after another in the order of partition ids. Its
+schema metadata says `distance_type`, `lance:ivf` (the global buffer with offsets and lengths) and `storage_metadata`
+(a JSON list of one JSON string: the quantizer's). `index.idx` holds the sub-index: for FLAT no rows at all under the
+column `__flat_marker`, for HNSW the graphs. Its metadata says `lance:index` (`{"type", "distance_type"}`), `lance:ivf`
+(the global buffer with centroids and the runs of its own rows) and `lance:flat` or `lance:hnsw`: a JSON list with one
+string per partition. Global buffers are numbered from 1; number 0 is a file's schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from pennon.errors import BuildFailed, DamagedFile, UnsupportedTable
+from pennon.format.files import LanceFile, write_lance_file
+from pennon.format.index_metadata import IndexFile
+from pennon.format.pb import lance_pb2 as pb
+from pennon.format.store import Store
+from pennon.index.vector.ivf import Ivf, Layout, read_ivf, read_layout, write_ivf
+from pennon.index.vector.kinds import VECTOR_KINDS, SubIndex, VectorKind
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.quantizer import Columns, Quantizer
+from pennon.index.vector.vectors import to_lists, to_matrix
+
+INDEX_FILE = "index.idx"
+AUXILIARY_FILE = "auxiliary.idx"
+ROW_ID = "_rowid"
+
+INDEX_KEY, IVF_KEY = "lance:index", "lance:ivf"
+DISTANCE_KEY, STORAGE_KEY = "distance_type", "storage_metadata"
+# Where the seed's layout keeps the metadata of RaBitQ; stock reads `storage_metadata` only.
+OLD_RABIT_KEY = "lance:rabit"
+SUB_INDEX_KEYS = {SubIndex.FLAT: "lance:flat", SubIndex.HNSW: "lance:hnsw"}
+IVF_BUFFER = 1
+
+FLAT_SCHEMA = pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)])
+
+RowIds = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Rows of one partition with their plain columns, as `Quantizer.encode` gives them."""
+
+    row_ids: RowIds
+    columns: Columns
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    @property
+    def nbytes(self) -> int:
+        return self.row_ids.nbytes + sum(column.nbytes for column in self.columns.values())
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The rows of `index.idx` for a sub-index that has any, run by run in the order of partition ids."""
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+    layout: Layout
+    metadata: tuple[str, ...]  # one string per partition, empty for an empty one
+
+
+def pack_partition(quantizer: Quantizer, partition: Partition) -> pa.RecordBatch:
+    """A whole partition as `auxiliary.idx` holds it. Some columns are rearranged over all its rows."""
+    stored = quantizer.pack(partition.columns)
+    arrays = [pa.array(partition.row_ids, pa.uint64())]
+    for field in quantizer.fields():
+        column = stored[field.name]
+        arrays.append(to_lists(column) if column.ndim == 2 else pa.array(column))
+    return pa.record_batch(arrays, schema=auxiliary_schema(quantizer))
+
+
+def auxiliary_schema(quantizer: Quantizer) -> pa.Schema:
+    return pa.schema([pa.field(ROW_ID, pa.uint64()), *quantizer.fields()])
+
+
+def write_auxiliary(
+    store: Store,
+    directory: str,
+    quantizer: Quantizer,
+    num_partitions: int,
+    runs: Iterable[tuple[int, pa.RecordBatch]],
+    storage_version: str,
+) -> tuple[IndexFile, Layout]:
+    """Write (partition id, stored rows) runs, which come in the order of partition ids and pass through one by one.
+
+    A partition may come in several pieces of what `pack_partition` made of it whole, and not at all when it is empty.
+    """
+    lengths = np.zeros(num_partitions, dtype=np.int64)
+    metadata, buffers = quantizer.to_metadata()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        last = 0
+        for partition, batch in runs:
+            if not last <= partition < num_partitions:
+                raise BuildFailed(f"partition {partition} of {num_partitions} was written after partition {last}")
+            last = partition
+            lengths[partition] += batch.num_rows
+            if batch.num_rows:
+                yield batch
+
+    def global_buffers() -> Iterator[bytes]:
+        yield write_ivf(Layout.of(lengths))
+        yield from buffers
+
+    file = write_lance_file(
+        store,
+        directory,
+        AUXILIARY_FILE,
+        auxiliary_schema(quantizer),
+        batches(),
+        storage_version,
+        {
+            DISTANCE_KEY: quantizer.metric.value,
+            IVF_KEY: str(IVF_BUFFER),
+            STORAGE_KEY: _compact([_compact(metadata)]),
+        },
+        global_buffers(),
+    )
+    return file, Layout.of(lengths)
+
+
+def write_index(
+    store: Store,
+    directory: str,
+    kind: VectorKind,
+    ivf: Ivf,
+    storage_version: str,
+    graphs: Graphs | None = None,
+) -> IndexFile:
+    """Write the sub-index. FLAT has no rows: its partitions are searched whole."""
+    rows = graphs or Graphs(FLAT_SCHEMA, (), Layout.empty(ivf.num_partitions), ("",) * ivf.num_partitions)
+    metadata = {
+        INDEX_KEY: _compact({"type": kind.name, "distance_type": ivf.metric.value}),
+        IVF_KEY: str(IVF_BUFFER),
+        SUB_INDEX_KEYS[kind.sub_index]: _compact(rows.metadata),
+    }
+    buffers = [write_ivf(rows.layout, ivf)]
+    return write_lance_file(store, directory, INDEX_FILE, rows.schema, rows.batches, storage_version, metadata, buffers)
+
+
+class VectorFiles:
+    """A segment's two files, opened and checked against each other. Whatever does not fit is `DamagedFile`."""
+
+    def __init__(self, store: Store, directory: str, sizes: Mapping[str, int] | None = None) -> None:
+        sizes = sizes or {}
+        self.index = LanceFile(store, f"{directory}/{INDEX_FILE}", sizes.get(INDEX_FILE))
+        self.auxiliary = LanceFile(store, f"{directory}/{AUXILIARY_FILE}", sizes.get(AUXILIARY_FILE))
+        try:
+            self.kind, metric = _read_kind(self.index.metadata)
+            coded = _metric(self.auxiliary.metadata[DISTANCE_KEY])
+            if coded is not metric:
+                raise ValueError(f"codes for {coded} in an index for {metric}")
+            clusters, runs = _read_message(self.index), _read_message(self.auxiliary)
+            self.layout, self.graph_layout = read_layout(runs), read_layout(clusters)
+            self.ivf = read_ivf(clusters, metric, len(self.layout.lengths))
+            self.sub_index = _read_sub_index(self.index.metadata, self.kind, self.ivf.num_partitions)
+            self.quantizer = self.kind.quantizer.from_metadata(
+                _read_storage_metadata(self.auxiliary.metadata), self.ivf, self.auxiliary.read_global_buffer
+            )
+            self._check()
+        except (ArithmeticError, KeyError, TypeError, ValueError, DecodeError) as error:
+            said = f"no {error}" if isinstance(error, KeyError) else getattr(error, "problem", str(error))
+            where = store.describe(directory)
+            raise DamagedFile(f"the vector index in {where} is damaged: {said}", "Rebuild the index") from error
+
+    @property
+    def metric(self) -> Metric:
+        return self.ivf.metric
+
+    def read_partition(self, partition: int) -> Partition:
+        rows = self.auxiliary.read(int(self.layout.offsets[partition]), int(self.layout.lengths[partition]))
+        try:
+            row_ids, stored = _columns(rows)
+            return Partition(row_ids, self.quantizer.unpack(stored))
+        except ValueError as error:
+            where = f"partition {partition} of {self.auxiliary.where}"
+            raise DamagedFile(f"{where} is damaged: {error}", "Rebuild the index") from error
+
+    def _check(self) -> None:
+        if self.quantizer.dim != self.ivf.dim:
+            raise ValueError(f"codes of {self.quantizer.dim} dimensions around centroids of {self.ivf.dim}")
+        problem = self.layout.problem(self.ivf.num_partitions, self.auxiliary.num_rows)
+        if problem is None and self.kind.sub_index is not SubIndex.FLAT:
+            problem = self.graph_layout.problem(self.ivf.num_partitions, self.index.num_rows)
+        if problem:
+            raise ValueError(problem)
+        # What the quantizer makes of no rows at all shows whether the columns are those it needs.
+        plain = self.quantizer.unpack(_columns(self.auxiliary.schema.empty_table())[1])
+        for field in self.quantizer.fields():
+            column = plain[field.name]
+            found = to_lists(column).type if column.ndim == 2 else pa.from_numpy_dtype(column.dtype)
+            if found != field.type:
+                raise ValueError(f"{found} in the column {field.name}, where {field.type} is expected")
+
+
+def _read_kind(metadata: Mapping[str, str]) -> tuple[VectorKind, Metric]:
+    said = json.loads(metadata[INDEX_KEY])
+    kind = VECTOR_KINDS.get(said["type"])
+    if kind is None:
+        raise UnsupportedTable(f"vector index type {said['type']!r} is not known to this version of Pennon")
+    return kind, _metric(said["distance_type"])
+
+
+def _metric(name: str) -> Metric:
+    if name.lower() == "hamming":
+        raise UnsupportedTable("vector indices for the hamming metric are not known to this version of Pennon")
+    return Metric.named(name)
+
+
+def _read_message(file: LanceFile) -> pb.IVF:
+    return pb.IVF.FromString(file.read_global_buffer(int(file.metadata[IVF_KEY])))
+
+
+def _read_sub_index(metadata: Mapping[str, str], kind: VectorKind, num_partitions: int) -> tuple[str, ...]:
+    """One string per partition. The seed has no list for FLAT, which says nothing anyway."""
+    if kind.sub_index is SubIndex.FLAT:
+        return ("",) * num_partitions
+    said = json.loads(metadata[SUB_INDEX_KEYS[kind.sub_index]])
+    if len(said) != num_partitions or not all(isinstance(text, str) for text in said):
+        raise ValueError(f"{len(said)} graphs for {num_partitions} partitions")
+    return tuple(said)
+
+
+def _read_storage_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
+    if STORAGE_KEY not in metadata and OLD_RABIT_KEY in metadata:
+        return dict(json.loads(metadata[OLD_RABIT_KEY]))
+    (text,) = json.loads(metadata[STORAGE_KEY])
+    return dict(json.loads(text))
+
+
+def _columns(rows: pa.Table) -> tuple[RowIds, dict[str, npt.NDArray[Any]]]:
+    """Row ids and the rest as numpy; ValueError where something is NULL, which no writer does."""
+    arrays = {name: _flat(rows.column(name)) for name in rows.column_names}
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for name, array in arrays.items():
+        if pa.types.is_fixed_size_list(array.type):
+            columns[name], whole = to_matrix(array)
+            sound = bool(whole.all())
+        else:
+            sound = array.null_count == 0
+            columns[name] = array.to_numpy(zero_copy_only=False)
+        if not sound:
+            raise ValueError(f"NULLs in the column {name}")
+    row_ids = columns.pop(ROW_ID)
+    if row_ids.dtype != np.uint64:
+        raise ValueError(f"row ids of type {row_ids.dtype}")
+    return row_ids, columns
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,67 @@
+"""Vectors between Arrow and numpy: a column of fixed-size lists is a matrix with one row per vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Floats = npt.NDArray[np.float32]
+Vectors = npt.NDArray[np.floating[Any]]
+Codes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+
+# What a column of vectors may hold; Lance also knows uint8 with the hamming metric, which Pennon does not build.
+ELEMENT_TYPES = (pa.float16(), pa.float32(), pa.float64())
+
+# Elements of a temporary: 1 MiB of float32, which stays in the second-level cache between two passes over it.
+CHUNK_ELEMENTS = 1 << 18
+
+
+def is_vector_type(type_: pa.DataType) -> bool:
+    return pa.types.is_fixed_size_list(type_) and type_.value_type in ELEMENT_TYPES
+
+
+def to_matrix(column: pa.Array) -> tuple[npt.NDArray[Any], Mask]:
+    """The rows of a fixed-size list column, and which of them are whole: not NULL and without a NULL item."""
+    width = column.type.list_size
+    items = column.values.slice(column.offset * width, len(column) * width)
+    whole = np.ones(len(column), dtype=np.bool_)
+    if column.null_count:
+        whole &= column.is_valid().to_numpy(zero_copy_only=False)
+    if items.null_count:
+        whole &= items.is_valid().to_numpy(zero_copy_only=False).reshape(-1, width).all(axis=1)
+    # NULL items keep whatever bytes lie below them; `whole` says not to look.
+    element = np.dtype(items.type.to_pandas_dtype())
+    data = np.frombuffer(items.buffers()[1] or b"", dtype=element)
+    return data[items.offset : items.offset + len(items)].reshape(len(column), width), whole
+
+
+def to_lists(matrix: npt.NDArray[Any]) -> pa.Array:
+    """A matrix as a fixed-size list column, without a copy where numpy allows it."""
+    items = pa.array(np.ascontiguousarray(matrix).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(items, type=list_type(items.type, matrix.shape[1]))
+
+
+def list_type(element: pa.DataType, width: int) -> pa.DataType:
+    return pa.list_(pa.field("item", element), width)
+
+
+def row_chunks(rows: int, width: int) -> Iterator[slice]:
+    """Cuts of a matrix whose temporaries are to stay small."""
+    step = max(64, CHUNK_ELEMENTS // max(width, 1))
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def sums_in_order(rows: Vectors) -> Vectors:
+    """The sum of each row from its first item to its last, in its own precision.
+
+    Any order would do, but this one gives the very bits, and so the very codes, that stock computes. numpy adds whole
+    rows one after another, but the items of one row pairwise, hence the turn.
+    """
+    return np.ascontiguousarray(rows.T).sum(axis=0)
