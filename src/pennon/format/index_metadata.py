@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from uuid import UUID
 
-from pyroaring import BitMap, FrozenBitMap
+from pyroaring import FrozenBitMap
 
 from pennon.errors import DamagedFile
 from pennon.format.addresses import read_fragment_bitmap
@@ -101,11 +101,6 @@ def segment_from_proto(proto: pb.IndexMetadata) -> IndexSegment:
         base_id=proto.base_id if proto.HasField("base_id") else None,
         covering_fields=tuple(proto.covering_fields),
     )
-
-
-def coverage(segments: Sequence[IndexSegment]) -> BitMap:
-    """The union of the stored bitmaps."""
-    return BitMap.union(*(BitMap(s.fragments) for s in segments)) if segments else BitMap()
 
 
 def _plain_path(path: str, uuid: str) -> str:

@@ -21,10 +21,6 @@ class ByteCache:
         self._used = 0
         self._lock = Lock()
 
-    @property
-    def used_bytes(self) -> int:
-        return self._used
-
     def get(self, key: Hashable) -> Any | None:
         with self._lock:
             found = self._entries.get(key)

@@ -84,14 +84,6 @@ class PageLookup:
     def pages(self) -> int:
         return len(self.null_counts)
 
-    @property
-    def is_ranged(self) -> bool:
-        return not (len(self.files) == 1 and self.files[0].name == PLAIN_PAGE_FILE)
-
-    @property
-    def value_type(self) -> pa.DataType:
-        return self.mins.type
-
     @cached_property
     def _values(self) -> tuple[int, SortedValues, SortedValues]:
         """First page with a value, and the bounds from there on; a page that starts with NULLs has no lower bound."""
