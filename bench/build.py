@@ -33,6 +33,8 @@ def build_lineitem() -> None:
 
 def _race(uri: str, column: str, label: str) -> tuple[object, ...]:
     table = pennon.open(uri)
+    for left_over in table.indices():  # of a run that was cut short
+        table.drop_index(left_over.name)
     table.create_index(column, name="warm-up")
     table.drop_index("warm-up")
     with peak_memory() as peak:

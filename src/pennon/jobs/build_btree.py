@@ -31,6 +31,7 @@ from pennon.jobs.slices import ROWS_PER_TASK, cut_slices
 
 MAX_ROWS_PER_RANGE = 10_000_000
 RANGES_PER_CORE = 4
+# Enough for ranges within a few per cent of each other; more where more is cheap, fewer where there are many ranges.
 SAMPLES_PER_RANGE = 256
 # A sample this small is read by the driver; a larger one by executors.
 DRIVER_SAMPLE = 20_000
@@ -146,7 +147,7 @@ def plan_btree(
         run_rows=run_rows,
         ranges=ranges,
         batch_size=batch_size,
-        sample_rows=max(DRIVER_SAMPLE, SAMPLES_PER_RANGE * ranges),
+        sample_rows=max(min(DRIVER_SAMPLE, 1024 * (ranges + 3)), SAMPLES_PER_RANGE * ranges),
         storage_version=snapshot.storage_version,
         stable_row_ids=snapshot.manifest.has_stable_row_ids,
     )
