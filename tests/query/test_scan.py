@@ -207,3 +207,14 @@ def test_long_lists_of_values(tmp_path: Path) -> None:
         expected = full_scan(uri, filter)
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected
         assert table.count(filter) == len(expected)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_row_ids_and_addresses_can_be_asked_for_as_columns(stable: bool, tmp_path: Path) -> None:
+    uri = write_every_type(tmp_path / "t.lance", enable_stable_row_ids=stable)
+    table = pennon.open(uri)
+    table.create_index("id", batch_size=64)
+    for filter in ("id = 7", "id < 40", "id = 7 or id = 2000"):
+        for columns in (["id", "_rowid"], ["_rowaddr", "id"], ["_rowid"]):
+            expected = lance.dataset(uri).scanner(filter=filter, columns=columns, use_scalar_index=False).to_table()
+            assert table.scan(filter, columns).equals(expected), (filter, columns)

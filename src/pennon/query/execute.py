@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pennon.errors import ColumnNotFound, InvalidArgument, InvalidFilter
 from pennon.format.addresses import split_by_fragment
-from pennon.format.snapshot import ADDRESS, Snapshot
+from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
 from pennon.query.catalog import Catalog
 from pennon.query.parse import parse_filter
 from pennon.query.planner import Answer, Planner
@@ -21,6 +21,7 @@ from pennon.query.predicate import Node
 
 # Up to this many rows are fetched one by one; beyond it a scan limited to them is quicker.
 TAKE_LIMIT = 256
+METADATA_COLUMNS = (ROW_ID, ADDRESS)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class ScanRequest:
 
 def check_request(snapshot: Snapshot, request: ScanRequest) -> None:
     for column in request.columns or ():
-        if snapshot.columns.find(column) is None and column not in ("_rowid", "_rowaddr"):
+        if snapshot.columns.find(column) is None and column not in METADATA_COLUMNS:
             known = [c.path for c in snapshot.columns]
             near = difflib.get_close_matches(column, known, n=3) or known[:10]
             raise ColumnNotFound(
@@ -120,6 +121,11 @@ def _parts(answer: Answer) -> list[tuple[dict[int, Any], bool]]:
     return [(split_by_fragment(indexed.addresses), indexed.exact), (dict.fromkeys(answer.scanned), False)]
 
 
+def _plain(columns: tuple[str, ...]) -> bool:
+    """Whether these are stored, top-level columns; fetched by row, others come in another shape or not at all."""
+    return bool(columns) and not any("." in column or column in METADATA_COLUMNS for column in columns)
+
+
 def _few(answer: Answer, request: ScanRequest) -> bool:
     return (
         answer.indexed.exact
@@ -127,7 +133,7 @@ def _few(answer: Answer, request: ScanRequest) -> bool:
         and 0 < len(answer.indexed.addresses) <= TAKE_LIMIT
         and not request.with_row_id
         and not request.with_row_address
-        and (request.columns is None or (len(request.columns) > 0 and not any("." in c for c in request.columns)))
+        and (request.columns is None or _plain(request.columns))
     )
 
 
