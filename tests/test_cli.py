@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
 from pennon.cli import main
+from pennon.index.vector.vectors import to_lists
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -116,3 +118,32 @@ def test_verbs_without_spark_do_not_import_it(uri: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_life_of_a_vector_index(tmp_path: Path) -> None:
+    uri = str(tmp_path / "v.lance")
+    vectors = np.random.default_rng(0).standard_normal((400, 8)).astype(np.float32)
+    lance.write_dataset(pa.table({"id": range(400), "v": to_lists(vectors)}), uri, max_rows_per_file=150)
+    build = ("create-index", uri, "v", "--type", "ivf_pq", "--metric", "cosine", "--num-partitions", "4")
+    planned = run(*build, "--num-sub-vectors", "4", "--dry-run")
+    assert "4 partitions of about 100 rows" in planned.output
+    created = run(*build, "--num-sub-vectors", "4", "--seed", "3")
+    assert created.exit_code == 0, created.output
+    assert "IVF_PQ" in run("indices", uri).output
+    found = run("search", uri, "v", "--like", "id = 7", "--k", "3", "--refine-factor", "5", "--output", "json")
+    rows = json.loads(found.output)
+    assert (len(rows), rows[0]["id"], list(rows[0])) == (3, 7, ["id", "_distance"])
+    np.save(tmp_path / "q.npy", vectors[9])
+    query = json.dumps(vectors[9].tolist())
+    (tmp_path / "q.json").write_text(query)
+    for source in (query, f"@{tmp_path}/q.npy", f"@{tmp_path}/q.json"):
+        nearest = run("search", uri, "v", "--vector", source, "--k", "1", "--refine-factor", "9", "--filter", "id > 2")
+        assert nearest.output.splitlines()[1].startswith("9 ")
+    assert "v_idx" in run("search", uri, "v", "--like", "id = 7", "--explain").output
+    assert json.loads(run("search", uri, "v", "--like", "id = 7", "--analyze", "--output", "json").output)
+    for wrong in (("--vector", "[1,"), ("--vector", "@nowhere.npy"), ("--like", "id < 0"), ()):
+        refused = run("search", uri, "v", *wrong)
+        assert refused.exit_code == 1
+        assert "--vector" in refused.output
+    refused = run(*build, "--ranges", "3")
+    assert (refused.exit_code, "take no option 'ranges'" in refused.output) == (1, True)

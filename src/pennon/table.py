@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
 from pennon.engine import Engine, ProgressListener
-from pennon.errors import InvalidArgument
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
-from pennon.index.registry import kind_named
-from pennon.jobs.build_btree import BTreePlan, plan_btree
-from pennon.jobs.create_index import create_index
+from pennon.jobs.create_index import IndexOptions, Plan, create_index, plan_index
 from pennon.jobs.publish import drop_index, publish
 from pennon.jobs.slices import task_memory
 from pennon.query import execute
@@ -23,6 +20,9 @@ from pennon.query.catalog import Catalog
 from pennon.query.execute import ScanRequest
 from pennon.query.explain import Explanation, explain
 from pennon.query.inventory import Index, list_indices
+from pennon.query.search.explain import SearchExplanation, explain_search
+from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
+from pennon.query.search.run import search
 
 if TYPE_CHECKING:
     from pennon.engine import SparkSession
@@ -68,30 +68,23 @@ class Table:
         index_type: str = "BTREE",
         name: str | None = None,
         *,
-        ranges: int | None = None,
-        rows_per_range: int | None = None,
-        batch_size: int = 4096,
         fragment_ids: Sequence[int] | None = None,
         rows_per_task: int | None = None,
         task_memory_bytes: int | None = None,
-    ) -> BTreePlan:
+        **options: Unpack[IndexOptions],
+    ) -> Plan:
         """What `create_index` would do to the newest version. Starts no Spark session: it counts this machine's cores
         when there is none yet."""
-        kind_named(index_type)
-        if name is not None and (not name or name.startswith("__")):
-            raise InvalidArgument(f"{name!r} cannot be the name of an index", "Names are not empty or start with '__'")
-        parallelism = self._engine.parallelism if self._engine else os.cpu_count() or 1
-        return plan_btree(
+        return plan_index(
             self._snapshot.latest(),
             column,
+            index_type,
+            options,
             name=name,
-            ranges=ranges,
-            rows_per_range=rows_per_range,
-            batch_size=batch_size,
             fragment_ids=fragment_ids,
-            parallelism=parallelism,
-            rows_per_task=rows_per_task,
+            parallelism=self._engine.parallelism if self._engine else os.cpu_count() or 1,
             memory_bytes=task_memory(task_memory_bytes),
+            rows_per_task=rows_per_task,
         )
 
     def create_index(
@@ -101,26 +94,23 @@ class Table:
         name: str | None = None,
         *,
         replace: bool = True,
-        ranges: int | None = None,
-        rows_per_range: int | None = None,
-        batch_size: int = 4096,
         fragment_ids: Sequence[int] | None = None,
         rows_per_task: int | None = None,
         task_memory_bytes: int | None = None,
+        **options: Unpack[IndexOptions],
     ) -> Index:
-        """Build an index on Spark and commit it. With `fragment_ids`, one segment over those fragments, beside the
-        segments the index already has."""
+        """Build an index on Spark and commit it: a `BTREE`, or one of the vector indices `IVF_FLAT`, `IVF_PQ`,
+        `IVF_SQ`, `IVF_RQ`, `IVF_HNSW_FLAT`, `IVF_HNSW_PQ` and `IVF_HNSW_SQ`. With `fragment_ids`, one segment over
+        those fragments, beside the segments the index already has. The options of each type are in the docs."""
         self.refresh()
         plan = self.plan_index(
             column,
             index_type,
             name,
-            ranges=ranges,
-            rows_per_range=rows_per_range,
-            batch_size=batch_size,
             fragment_ids=fragment_ids,
             rows_per_task=rows_per_task,
             task_memory_bytes=task_memory_bytes,
+            **options,
         )
         self._move_to(create_index(self._attach, self._snapshot, plan, replace=replace, whole=fragment_ids is None))
         return next(index for index in self.indices() if index.name == plan.name)
@@ -159,11 +149,26 @@ class Table:
         """How many rows a filter selects; answered without touching the data where indices cover it."""
         return execute.count(self._indices(), filter)
 
+    def search(self, column: str, query: VectorLike, k: int = 10, **options: Unpack[SearchOptions]) -> pa.Table:
+        """The k rows whose vectors are nearest to a query, nearest first, with their `_distance`: squared l2, cosine
+        distance or 1 - the inner product. (Stock reports cosine distances of PQ, SQ and RQ indices doubled.)"""
+        return search(self._indices(), SearchRequest(column, k, **options), query)
+
+    def search_batch(self, column: str, queries: VectorLike, k: int = 10, **options: Unpack[SearchOptions]) -> pa.Table:
+        """The nearest rows of many queries at once, told apart by the column `query_index`."""
+        return search(self._indices(), SearchRequest(column, k, **options), queries, many=True)
+
     def explain(
         self, filter: str | None = None, columns: Sequence[str] | None = None, *, analyze: bool = False
     ) -> Explanation:
         """What `scan` would do; with `analyze`, run it and say what it touched."""
         return explain(self._indices(), _request(filter, columns), analyze)
+
+    def explain_search(
+        self, column: str, query: VectorLike, k: int = 10, *, analyze: bool = False, **options: Unpack[SearchOptions]
+    ) -> SearchExplanation:
+        """What `search` would do; with `analyze`, run it and say what it touched."""
+        return explain_search(self._indices(), SearchRequest(column, k, **options), query, analyze)
 
     def _indices(self) -> Catalog:
         if self._catalog is None:

@@ -16,7 +16,8 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.jobs import publish as publishing
-from pennon.jobs.build_btree import build_btree, plan_btree
+from pennon.jobs.build_btree import build_btree
+from pennon.jobs.plan_btree import BTreeOptions, plan_btree
 from pennon.jobs.publish import Change, add_segment, publish
 from tests.tables import full_scan, stock_answer
 
@@ -34,7 +35,9 @@ def uri(tmp_path: Path) -> str:
 def scan_and_build(uri: str, engine: Any, fragments: list[int] | None = None) -> tuple[Snapshot, IndexSegment]:
     """A segment whose data was read and written, but not yet committed."""
     snapshot = Snapshot.open(Location.of(uri))
-    plan = plan_btree(snapshot, "k", batch_size=16, ranges=3, fragment_ids=fragments, memory_bytes=1 << 30)
+    plan = plan_btree(
+        snapshot, "k", BTreeOptions(batch_size=16, ranges=3), fragment_ids=fragments, memory_bytes=1 << 30
+    )
     return snapshot, build_btree(lambda: engine, snapshot, plan)
 
 

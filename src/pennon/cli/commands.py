@@ -12,6 +12,7 @@ import click
 import pennon
 from pennon.cli import render
 from pennon.cli.demo import run_demo
+from pennon.cli.queries import query_vector
 from pennon.engine import progress_for_terminal
 from pennon.errors import InvalidArgument, PennonError
 from pennon.table import Table, open_table
@@ -65,15 +66,38 @@ def on_table(command: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
+def vector_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What may be said of a vector index; each is refused where it means nothing."""
+    for option in reversed(
+        [
+            click.option("--metric", help="l2, cosine or dot.  [default: l2]"),
+            click.option("--num-partitions", type=int, help="IVF partitions.  [default: the root of the rows]"),
+            click.option("--target-partition-size", type=int, help="Rows of a partition, instead of their number."),
+            click.option("--num-sub-vectors", type=int, help="PQ: sub-vectors.  [default: one of 16 dimensions]"),
+            click.option("--num-bits", type=int, help="PQ: 8 or 4; RQ: 1 to 9.  [default: 8, 5]"),
+            click.option("--sample-rate", type=int, help="Vectors to train on, a partition.  [default: 256]"),
+            click.option("--max-iters", type=int, help="Passes of k-means, at most.  [default: 50]"),
+            click.option("--m", type=int, help="HNSW: neighbours of a node.  [default: 20]"),
+            click.option("--ef-construction", type=int, help="HNSW: candidates for them.  [default: 150]"),
+            click.option("--seed", type=int, help="Equal seeds make equal indices.  [default: 0]"),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
 @main.command("create-index")
 @on_table
 @click.argument("column")
-@click.option("--type", "index_type", default="btree", show_default=True, help="Kind of index.")
+@click.option(
+    "--type", "index_type", default="btree", show_default=True, help="btree, ivf_flat, ivf_pq, ivf_sq, ivf_rq, ..."
+)
 @click.option("--name", help="Name of the index.  [default: COLUMN_idx]")
 @click.option("--no-replace", is_flag=True, help="Fail if an index of that name exists.")
 @click.option("--ranges", type=int, help="Number of page files.  [default: from rows and cores]")
 @click.option("--rows-per-range", type=int, help="Rows of a page file, instead of --ranges.")
-@click.option("--batch-size", type=int, default=4096, show_default=True, help="Rows of a page.")
+@click.option("--batch-size", type=int, help="Rows of a page.  [default: 4096]")
+@vector_options
 @click.option("--fragments", metavar="IDS", help="Index only these fragments, as one segment: 0,1,5.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @output_option
@@ -84,7 +108,7 @@ def create_index(
     options["fragment_ids"] = _numbers(fragments)
     plan = table.plan_index(column, **options)
     if dry_run:
-        render.print_json(render.plan_as_json(plan)) if output == "json" else render.console.print(str(plan))
+        render.print_json(plan.to_dict()) if output == "json" else render.console.print(str(plan))
         return
     if output == "text":
         render.console.print(str(plan))
@@ -142,6 +166,47 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
     """Tell how a scan of the table at URI would go."""
     explanation = table.explain(filter_, analyze=analyze)
     render.print_json(explanation.to_dict()) if output == "json" else render.console.print(str(explanation))
+
+
+@main.command()
+@on_table
+@click.argument("column")
+@click.option("--vector", metavar="JSON|@FILE", help="The query: a JSON list, or a file of JSON or .npy.")
+@click.option("--like", metavar="FILTER", help="Take the vector of the first row this selects.")
+@click.option("--k", type=int, default=10, show_default=True, help="Neighbours to find.")
+@click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
+@click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
+@click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
+@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
+@click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option("--columns", help="Columns to show: a,b,c.  [default: all but COLUMN]")
+@click.option("--index", help="Name of the index.  [default: the one that covers most]")
+@click.option("--explain", "explained", is_flag=True, help="Tell how it would go and stop.")
+@click.option("--analyze", is_flag=True, help="Tell how it went.")
+@output_option
+def search(
+    table: Table,
+    column: str,
+    vector: str | None,
+    like: str | None,
+    k: int,
+    filter_: str | None,
+    columns: str | None,
+    explained: bool,
+    analyze: bool,
+    output: str,
+    **options: Any,
+) -> None:
+    """Show the rows of the table at URI whose vectors in COLUMN are nearest to a query."""
+    query = query_vector(table, column, vector, like)
+    shown = columns.split(",") if columns else [name for name in table.schema.names if name != column]
+    options |= {"filter": filter_, "columns": shown}
+    if explained or analyze:
+        explanation = table.explain_search(column, query, k, analyze=analyze, **options)
+        render.print_json(explanation.to_dict()) if output == "json" else render.console.print(str(explanation))
+        return
+    rows = table.search(column, query, k, **options)
+    render.print_json(rows.to_pylist()) if output == "json" else render.print_rows(rows)
 
 
 @main.command("drop-index")

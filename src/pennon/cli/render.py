@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pennon.jobs.build_btree import BTreePlan
 from pennon.jobs.describe import human_bytes
 from pennon.query.inventory import Index
 
@@ -63,22 +62,6 @@ def print_indices(indices: Iterable[Index]) -> None:
 
 def indices_as_json(indices: Iterable[Index]) -> list[dict[str, Any]]:
     return [{**asdict(i), "size_bytes": i.size_bytes, "coverage": i.coverage} for i in indices]
-
-
-def plan_as_json(plan: BTreePlan) -> dict[str, Any]:
-    return {
-        "table": plan.pin.location.uri,
-        "version": plan.pin.version,
-        "name": plan.name,
-        "column": plan.column,
-        "rows": plan.rows,
-        "fragments": len(plan.fragments),
-        "tasks": len(plan.slices),
-        "ranges": plan.ranges,
-        "pages": plan.pages,
-        "task_memory_bytes": plan.task_memory_bytes,
-        "index_bytes": plan.rows * plan.row_bytes,
-    }
 
 
 def _cell(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -96,6 +97,9 @@ class Store:
         for path in self.list(directory):
             if path.rpartition("/")[2] not in keep:
                 self.delete(path)
+        if self._root is not None:
+            with suppress(OSError):  # not empty, or not there
+                (self._root / directory).rmdir()
 
     def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
         return self._session.open_reader(path, columns)

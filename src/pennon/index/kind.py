@@ -1,9 +1,10 @@
-"""Index kinds and the registry that finds the one a segment was built as."""
+"""What an index kind is. The registry finds the one a segment was built as."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 import pyarrow as pa
@@ -18,16 +19,27 @@ from pennon.index.fragment_reuse import FragmentReuse
 from pennon.index.intervals import Interval
 
 
-class ScalarSegment(Protocol):
+class Family(Enum):
+    """What an index answers: which rows satisfy a predicate, or which vectors are nearest to one."""
+
+    SCALAR = "scalar"
+    VECTOR = "vector"
+
+
+class OpenSegment(Protocol):
+    """A segment, opened and checked."""
+
+    def held_fragments(self) -> BitMap:
+        """Fragments of the addresses in the files, whatever the coverage says. Reads every id."""
+        ...
+
+
+class ScalarSegment(OpenSegment, Protocol):
     """An opened segment that answers predicates on one column."""
 
     def search(self, intervals: Sequence[Interval], nulls: bool) -> Addresses: ...
 
     def estimate(self, intervals: Sequence[Interval], nulls: bool) -> Estimate: ...
-
-    def held_fragments(self) -> BitMap:
-        """Fragments of the addresses in the files, whatever the coverage says. Reads every id."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -42,10 +54,12 @@ class IndexKind(Protocol):
     """What every kind of index can say of itself."""
 
     @property
-    def name(self) -> str: ...
+    def family(self) -> Family: ...
 
     @property
-    def type_url(self) -> str: ...
+    def names(self) -> tuple[str, ...]:
+        """What users ask for when they create one."""
+        ...
 
     @property
     def type_names(self) -> frozenset[str]:
@@ -61,8 +75,12 @@ class IndexKind(Protocol):
         """Whether a column of this type can carry such an index."""
         ...
 
-    def version_for(self, stable_row_ids: bool) -> int:
-        """The index version to write, which also says what the stored ids mean."""
+    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
+        """Which of its names a segment goes by."""
+        ...
+
+    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
+        """Whether a segment's index version says what its ids mean in such a table."""
         ...
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
@@ -76,4 +94,4 @@ class IndexKind(Protocol):
         column: Column,
         reuse: FragmentReuse | None,
         cache: ByteCache,
-    ) -> ScalarSegment: ...
+    ) -> OpenSegment: ...

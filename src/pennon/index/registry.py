@@ -6,20 +6,24 @@ from pennon.errors import UnknownIndexType
 from pennon.format.index_metadata import IndexSegment
 from pennon.index.btree.kind import BTREE
 from pennon.index.kind import IndexKind
+from pennon.index.vector.kind import VECTOR
+from pennon.index.vector.storage import INDEX_FILE
 
-KINDS: tuple[IndexKind, ...] = (BTREE,)
+KINDS: tuple[IndexKind, ...] = (BTREE, VECTOR)
 
 
 def kind_named(name: str) -> IndexKind:
     for kind in KINDS:
-        if kind.name == name.upper():
+        if name.upper() in kind.names:
             return kind
-    known = ", ".join(kind.name for kind in KINDS)
+    known = ", ".join(name for kind in KINDS for name in kind.names)
     raise UnknownIndexType(f"unknown index type {name!r}", f"Pennon builds: {known}")
 
 
 def kind_of(segment: IndexSegment) -> IndexKind | None:
     """The kind a segment is of, None when no kind here claims its type."""
+    if not segment.type_url and INDEX_FILE in segment.file_sizes:
+        return VECTOR  # older writers left the details out
     return next((kind for kind in KINDS if segment.type_name in kind.type_names), None)
 
 
@@ -29,7 +33,7 @@ def why_unusable(segment: IndexSegment) -> str | None:
     if kind is None:
         return f"unknown index type {segment.type_url or '(none)'}"
     if segment.index_version not in kind.versions:
-        return f"unsupported {kind.name} version {segment.index_version}"
+        return f"unsupported {kind.names[0]} version {segment.index_version}"
     if segment.base_id is not None:
         return "files in another table (base path)"
     return None

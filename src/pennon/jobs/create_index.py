@@ -1,18 +1,78 @@
-"""Create an index: build the files of a segment, then commit it."""
+"""Create an index: plan it, build the files of a segment, then commit it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypedDict
 
 from pennon.engine import Engine
-from pennon.errors import IndexExists
+from pennon.errors import IndexExists, InvalidArgument
 from pennon.format.snapshot import Snapshot
-from pennon.jobs.build_btree import BTreePlan, build_btree
+from pennon.index.kind import Family
+from pennon.index.registry import kind_named
+from pennon.index.vector.kinds import SubIndex, vector_kind
+from pennon.jobs.build_btree import build_btree
+from pennon.jobs.build_vector import build_vector
+from pennon.jobs.plan_btree import BTreeOptions, BTreePlan, plan_btree
+from pennon.jobs.plan_vector import GRAPH_OPTIONS, QUANTIZER_OPTIONS, VectorOptions, VectorPlan, plan_vector
 from pennon.jobs.publish import add_segment, check_name_free, publish
+
+Plan = BTreePlan | VectorPlan
+
+
+class IndexOptions(TypedDict, total=False):
+    """Everything that may be said of an index; which of it, depends on its type. None says nothing."""
+
+    ranges: int | None
+    rows_per_range: int | None
+    batch_size: int | None
+    metric: str | None
+    num_partitions: int | None
+    target_partition_size: int | None
+    num_sub_vectors: int | None
+    num_bits: int | None
+    sample_rate: int | None
+    max_iters: int | None
+    m: int | None
+    ef_construction: int | None
+    max_level: int | None
+    ivf_centroids: Any
+    pq_codebook: Any
+    seed: int | None
+
+
+def plan_index(
+    snapshot: Snapshot,
+    column: str,
+    index_type: str,
+    options: Mapping[str, Any],
+    *,
+    name: str | None,
+    fragment_ids: Sequence[int] | None,
+    parallelism: int,
+    memory_bytes: int,
+    rows_per_task: int | None,
+) -> Plan:
+    """What `create_index` would do to this version of the table."""
+    if name is not None and (not name or name.startswith("__")):
+        raise InvalidArgument(f"{name!r} cannot be the name of an index", "Names are not empty or start with '__'")
+    family = kind_named(index_type).family
+    said = _checked(index_type, {key: value for key, value in options.items() if value is not None})
+    common: dict[str, Any] = {
+        "name": name,
+        "fragment_ids": fragment_ids,
+        "parallelism": parallelism,
+        "memory_bytes": memory_bytes,
+        "rows_per_task": rows_per_task,
+    }
+    if family is Family.VECTOR:
+        return plan_vector(snapshot, column, index_type, VectorOptions(**said), **common)
+    return plan_btree(snapshot, column, BTreeOptions(**said), **common)
 
 
 def create_index(
-    engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreePlan, *, replace: bool, whole: bool
+    engine: Callable[[], Engine], snapshot: Snapshot, plan: Plan, *, replace: bool, whole: bool
 ) -> Snapshot:
     """Build what was planned on `snapshot` and commit it, in place of the whole index or as one segment of it."""
     if whole and not replace and any(s.name == plan.name for s in snapshot.manifest.user_segments):
@@ -20,7 +80,10 @@ def create_index(
             f"table {snapshot.uri} has an index {plan.name!r} already", "Choose another name, or replace=True"
         )
     check_name_free(snapshot, plan.name, (plan.field_id,))
-    segment = build_btree(engine, snapshot, plan)
+    if isinstance(plan, VectorPlan):
+        segment = build_vector(engine, snapshot, plan)
+    else:
+        segment = build_btree(engine, snapshot, plan)
     try:
         committed = publish(snapshot, add_segment(segment, replace_whole=whole, may_replace=replace))
     except BaseException:
@@ -29,3 +92,23 @@ def create_index(
     # Attempts that Spark gave up on may have left files that nothing names.
     snapshot.store.delete_directory(segment.directory, keep=segment.file_sizes)
     return committed
+
+
+def _checked(index_type: str, said: dict[str, Any]) -> dict[str, Any]:
+    """The options, when all of them mean something for this type."""
+    known = _options_of(index_type)
+    strange = sorted(said.keys() - known)
+    if strange:
+        what = f"options {', '.join(strange)}" if len(strange) > 1 else f"option {strange[0]!r}"
+        raise InvalidArgument(f"{index_type.upper()} indices take no {what}", f"They take: {', '.join(sorted(known))}")
+    return said
+
+
+def _options_of(index_type: str) -> set[str]:
+    if kind_named(index_type).family is Family.SCALAR:
+        return {field.name for field in fields(BTreeOptions)}
+    kind = vector_kind(index_type)
+    known = {field.name for field in fields(VectorOptions)} - frozenset().union(*QUANTIZER_OPTIONS.values())
+    if kind.sub_index is not SubIndex.HNSW:
+        known -= GRAPH_OPTIONS
+    return known | QUANTIZER_OPTIONS[kind.quantizer.name]

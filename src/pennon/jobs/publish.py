@@ -132,10 +132,9 @@ def _check(base: Snapshot, change: Change) -> None:
         if any(base.columns.by_id(field) is None for field in segment.fields):
             raise CommitConflict(f"the column of {where} was dropped meanwhile", "Nothing was committed")
         kind = kind_of(segment)
-        wanted = kind.version_for(base.manifest.has_stable_row_ids) if kind else segment.index_version
-        if segment.index_version != wanted:
+        if kind is not None and not kind.accepts(segment, base.manifest.has_stable_row_ids):
             raise CommitConflict(
-                f"{where} has index version {segment.index_version}, but this table's row ids need {wanted}",
+                f"{where} has index version {segment.index_version}, which does not fit this table's row ids",
                 "Rebuild the index",
             )
         for other in staying:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from pennon.errors import InvalidArgument
 from pennon.format.manifest import Fragment
-from pennon.format.snapshot import ScanSlice
+from pennon.format.snapshot import ScanSlice, Snapshot
 
 DEFAULT_TASK_MEMORY = 1 << 30
 ROWS_PER_TASK = 2_500_000
@@ -47,3 +47,27 @@ def cut_slices(fragments: Iterable[Fragment], count: int) -> list[ScanSlice]:
     if group:
         slices.append(ScanSlice(tuple(group)))
     return slices
+
+
+def whole_waves(tasks: int, parallelism: int) -> int:
+    """Rounded up so that no core idles while others do the last tasks."""
+    return -(-tasks // parallelism) * parallelism
+
+
+def chosen_fragments(snapshot: Snapshot, fragment_ids: Sequence[int] | None) -> list[Fragment]:
+    live = snapshot.manifest.fragments
+    if fragment_ids is None:
+        return list(live.values())
+    unknown = sorted(set(fragment_ids) - set(live))
+    if unknown or not fragment_ids:
+        raise InvalidArgument(
+            f"{snapshot.uri} has no fragments {unknown}" if unknown else "fragment_ids is empty",
+            f"Choose among {len(live)} fragments with ids {min(live, default=0)} to {max(live, default=0)}",
+        )
+    return [live[f] for f in sorted(set(fragment_ids))]
+
+
+def check_at_least_one(**sizes: int | None) -> None:
+    for label, value in sizes.items():
+        if value is not None and value < 1:
+            raise InvalidArgument(f"{label} must be at least 1, not {value}")

@@ -77,11 +77,12 @@ def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None)
                 unusable=unusable,
             )
         )
-    kind = kind_of(index.segments[0])
+    first = index.segments[0]
+    kind = kind_of(first)
     columns = [snapshot.columns.by_id(field) for field in index.fields]
     return Index(
         name=index.name,
-        type=kind.name if kind else index.segments[0].type_url.rpartition(".")[2] or "unknown",
+        type=kind.label(snapshot, first) if kind else first.type_url.rpartition(".")[2] or "unknown",
         columns=tuple(column.path if column else "(dropped)" for column in columns),
         segments=tuple(segments),
         rows_covered=manifest.rows_in(covered),

@@ -15,7 +15,7 @@ from lance.dataset import Index, IndexFile
 
 from pennon.format.store import Location, open_store
 from pennon.index.vector.details import TYPE_URL, VectorDetails
-from pennon.index.vector.ivf import Ivf
+from pennon.index.vector.ivf import Ivf, Layout
 from pennon.index.vector.kinds import VectorKind
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.pq import ProductQuantizer
@@ -140,14 +140,11 @@ def write_segment(
     columns = quantizer.encode(prepared, ivf.centroids, partitions)
     ivf = Ivf(ivf.metric, ivf.centroids, float(distances.sum()))
     parts = [np.flatnonzero(partitions == p) for p in range(ivf.num_partitions)]
-    runs = (
-        (p, pack_partition(quantizer, Partition(ids[rows], take_columns(columns, rows))))
-        for p, rows in enumerate(parts)
-        if len(rows)
-    )
+    runs = (pack_partition(quantizer, Partition(ids[rows], take_columns(columns, rows))) for rows in parts if len(rows))
+    layout = Layout.of([len(rows) for rows in parts])
     store, name = open_store(Location.of(uri)), str(uuid.uuid4())
     directory = f"_indices/{name}"
-    auxiliary, _ = write_auxiliary(store, directory, quantizer, ivf.num_partitions, runs, storage_version)
+    auxiliary = write_auxiliary(store, directory, quantizer, layout, runs, storage_version)
     index = write_index(store, directory, kind, ivf, storage_version)
     commit(uri, name, kind.index_version, VectorDetails.of(kind, quantizer).to_bytes(), [auxiliary, index])
     return name

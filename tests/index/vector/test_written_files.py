@@ -13,7 +13,7 @@ import pytest
 from pennon.errors import BuildFailed
 from pennon.format.store import Location, open_store
 from pennon.index.vector.flat import FlatQuantizer
-from pennon.index.vector.ivf import Ivf
+from pennon.index.vector.ivf import Ivf, Layout
 from pennon.index.vector.kinds import vector_kind
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.pq import ProductQuantizer
@@ -194,26 +194,16 @@ def test_stock_maintains_what_pennon_wrote(tmp_path: Path, case: Case) -> None:
     same_neighbours(uri, vectors[::300])
 
 
-def test_partitions_out_of_order_are_refused(tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_the_layout_are_refused(tmp_path: Path) -> None:
     vectors = clustered(100, 8).astype(np.float32)
     uri = write_table(tmp_path / "t.lance", vectors)
     quantizer = FlatQuantizer(Metric.L2, 8, vectors.dtype)
     batch = pack_partition(quantizer, Partition(np.arange(5, dtype=np.uint64), {"flat": vectors[:5]}))
-    for wrong in ([(1, batch), (0, batch)], [(2, batch)]):
-        with pytest.raises(BuildFailed, match="partition"):
-            write_auxiliary(open_store(Location.of(uri)), "_indices/x", quantizer, 2, wrong, "2.1")
-
-
-def test_a_partition_may_come_in_pieces(tmp_path: Path) -> None:
-    """So that files of packed runs can be joined at copy speed."""
-    vectors = clustered(1500, 16).astype(np.float32)
-    uri = write_table(tmp_path / "t.lance", vectors)
-    _, quantizer = trained(PQ, vectors, Metric.L2)
-    codes = np.random.default_rng(0).integers(0, 256, (90, 8)).astype(np.uint8)
-    batch = pack_partition(quantizer, Partition(np.arange(90, dtype=np.uint64), {"__pq_code": codes}))
-    pieces = [(1, batch.slice(0, 31)), (1, batch.slice(31, 9)), (1, batch.slice(40))]
-    _, layout = write_auxiliary(open_store(Location.of(uri)), "_indices/x", quantizer, 3, iter(pieces), "2.1")
-    assert layout.lengths.tolist() == [0, 90, 0]
+    for lengths in ([5, 5], [4, 0]):
+        with pytest.raises(BuildFailed, match="partitions"):
+            write_auxiliary(
+                open_store(Location.of(uri)), "_indices/x", quantizer, Layout.of(lengths), iter([batch]), "2.1"
+            )
 
 
 def same_neighbours(uri: str, queries: Vectors) -> None:

@@ -13,17 +13,25 @@ from pennon.index.btree.order import is_orderable
 from pennon.index.btree.segment import BTreeSegment
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse import FragmentReuse
+from pennon.index.kind import Family
 
 
 @dataclass(frozen=True)
 class BTreeKind:
-    name: str = "BTREE"
+    family: Family = Family.SCALAR
+    names: tuple[str, ...] = ("BTREE",)
     type_url: str = "/lance.table.BTreeIndexDetails"
     type_names: frozenset[str] = frozenset({"lance.table.btreeindexdetails", "lance.index.pb.btreeindexdetails"})
     versions: frozenset[int] = frozenset({0, 1})
 
     def supports(self, type_: pa.DataType) -> bool:
         return is_orderable(type_)
+
+    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
+        return self.names[0]
+
+    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
+        return segment.index_version == self.version_for(stable_row_ids)
 
     def version_for(self, stable_row_ids: bool) -> int:
         # Stock writes 0 on ordinary tables and 1 on tables with stable row ids; one name may not mix the two.

@@ -37,8 +37,8 @@ ROW_ID = "_rowid"
 
 INDEX_KEY, IVF_KEY = "lance:index", "lance:ivf"
 DISTANCE_KEY, STORAGE_KEY = "distance_type", "storage_metadata"
-# Where the seed's layout keeps the metadata of RaBitQ; stock reads `storage_metadata` only.
-OLD_RABIT_KEY = "lance:rabit"
+# Where older layouts keep a quantizer's metadata; stock reads `storage_metadata` only.
+OLD_STORAGE_KEYS = ("lance:pq", "lance:sq", "lance:rabit")
 SUB_INDEX_KEYS = {SubIndex.FLAT: "lance:flat", SubIndex.HNSW: "lance:hnsw"}
 IVF_BUFFER = 1
 
@@ -90,37 +90,32 @@ def write_auxiliary(
     store: Store,
     directory: str,
     quantizer: Quantizer,
-    num_partitions: int,
-    runs: Iterable[tuple[int, pa.RecordBatch]],
+    layout: Layout,
+    batches: Iterable[pa.RecordBatch],
     storage_version: str,
-) -> tuple[IndexFile, Layout]:
-    """Write (partition id, stored rows) runs, which come in the order of partition ids and pass through one by one.
-
-    A partition may come in several pieces of what `pack_partition` made of it whole, and not at all when it is empty.
-    """
-    lengths = np.zeros(num_partitions, dtype=np.int64)
+) -> IndexFile:
+    """Write the rows of all partitions, each as `pack_partition` made it, one after another in any cuts."""
     metadata, buffers = quantizer.to_metadata()
+    written = 0
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        last = 0
-        for partition, batch in runs:
-            if not last <= partition < num_partitions:
-                raise BuildFailed(f"partition {partition} of {num_partitions} was written after partition {last}")
-            last = partition
-            lengths[partition] += batch.num_rows
-            if batch.num_rows:
-                yield batch
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal written
+        for batch in batches:
+            written += batch.num_rows
+            yield batch
 
     def global_buffers() -> Iterator[bytes]:
-        yield write_ivf(Layout.of(lengths))
+        if written != layout.rows:
+            raise BuildFailed(f"{written:,} rows came where the partitions of a new index have {layout.rows:,}")
+        yield write_ivf(layout)
         yield from buffers
 
-    file = write_lance_file(
+    return write_lance_file(
         store,
         directory,
         AUXILIARY_FILE,
         auxiliary_schema(quantizer),
-        batches(),
+        counted(),
         storage_version,
         {
             DISTANCE_KEY: quantizer.metric.value,
@@ -129,7 +124,6 @@ def write_auxiliary(
         },
         global_buffers(),
     )
-    return file, Layout.of(lengths)
 
 
 def write_index(
@@ -206,6 +200,15 @@ class VectorFiles:
                 raise ValueError(f"{found} in the column {field.name}, where {field.type} is expected")
 
 
+def read_kind(store: Store, directory: str, sizes: Mapping[str, int]) -> VectorKind:
+    """Which of the seven a segment is, from its file alone."""
+    file = LanceFile(store, f"{directory}/{INDEX_FILE}", sizes.get(INDEX_FILE))
+    try:
+        return _read_kind(file.metadata)[0]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedFile(f"{file.where} does not say what kind of index it holds", "Rebuild the index") from error
+
+
 def _read_kind(metadata: Mapping[str, str]) -> tuple[VectorKind, Metric]:
     said = json.loads(metadata[INDEX_KEY])
     kind = VECTOR_KINDS.get(said["type"])
@@ -235,10 +238,17 @@ def _read_sub_index(metadata: Mapping[str, str], kind: VectorKind, num_partition
 
 
 def _read_storage_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
-    if STORAGE_KEY not in metadata and OLD_RABIT_KEY in metadata:
-        return dict(json.loads(metadata[OLD_RABIT_KEY]))
+    old = next((key for key in OLD_STORAGE_KEYS if key in metadata), None)
+    if STORAGE_KEY not in metadata and old is not None:
+        return _unwrapped(json.loads(metadata[old]))
     (text,) = json.loads(metadata[STORAGE_KEY])
-    return dict(json.loads(text))
+    return _unwrapped(json.loads(text))
+
+
+def _unwrapped(said: dict[str, Any]) -> dict[str, Any]:
+    """The seed also has it as `{"pq": {...}}`."""
+    inner = next(iter(said.values())) if len(said) == 1 else None
+    return dict(inner if isinstance(inner, dict) else said)
 
 
 def _columns(rows: pa.Table) -> tuple[RowIds, dict[str, npt.NDArray[Any]]]:

@@ -1,0 +1,61 @@
+"""Vector indices as one of the families Pennon knows: seven names, one way to open them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from pennon.errors import PennonError
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.schema import Column
+from pennon.format.snapshot import Snapshot
+from pennon.index.cache import ByteCache
+from pennon.index.fragment_reuse import FragmentReuse
+from pennon.index.kind import Family
+from pennon.index.vector.details import TYPE_NAMES, TYPE_URL, VectorDetails
+from pennon.index.vector.kinds import VECTOR_KINDS
+from pennon.index.vector.segment import VectorSegment
+from pennon.index.vector.storage import read_kind
+from pennon.index.vector.vectors import is_vector_type
+
+
+@dataclass(frozen=True)
+class VectorFamily:
+    family: Family = Family.VECTOR
+    names: tuple[str, ...] = tuple(VECTOR_KINDS)
+    type_url: str = TYPE_URL
+    type_names: frozenset[str] = TYPE_NAMES
+    versions: frozenset[int] = frozenset({0, 1, 2})
+
+    def supports(self, type_: pa.DataType) -> bool:
+        return is_vector_type(type_)
+
+    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
+        """From the details, else from the file, where older writers said nothing in the manifest."""
+        try:
+            details = VectorDetails.from_bytes(segment.details)
+            kind = details.kind if details else read_kind(snapshot.store, segment.directory, segment.file_sizes)
+        except PennonError:
+            return "VECTOR"
+        return kind.name
+
+    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
+        return True
+
+    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
+        return not stable_row_ids
+
+    def open(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+    ) -> VectorSegment:
+        moves = self.stores_addresses(segment.index_version, snapshot.manifest.has_stable_row_ids)
+        return VectorSegment(snapshot.store, segment, column.type, cache, reuse if moves else None)
+
+
+VECTOR = VectorFamily()

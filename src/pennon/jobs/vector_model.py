@@ -1,0 +1,46 @@
+"""The trained models of a vector index, on their way from the driver to the tasks: the files of an empty index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pennon.format.snapshot import Pin
+from pennon.format.store import Location, Store, open_store
+from pennon.index.vector.ivf import Ivf, Layout
+from pennon.index.vector.kinds import SubIndex, VectorKind
+from pennon.index.vector.quantizer import Quantizer
+from pennon.index.vector.storage import VectorFiles, write_auxiliary, write_index
+
+
+@dataclass(frozen=True)
+class Models:
+    """What all tasks of a build share."""
+
+    ivf: Ivf
+    quantizer: Quantizer
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where a task finds the models. Closures stay small, and a worker reads them once for all its tasks."""
+
+    location: Location
+    directory: str
+
+    def load(self) -> Models:
+        return _load(self)
+
+
+def write_models(store: Store, pin: Pin, directory: str, models: Models, storage_version: str) -> ModelFiles:
+    kind = VectorKind(SubIndex.FLAT, type(models.quantizer))
+    empty = Layout.empty(models.ivf.num_partitions)
+    write_auxiliary(store, directory, models.quantizer, empty, (), storage_version)
+    write_index(store, directory, kind, models.ivf, storage_version)
+    return ModelFiles(pin.location, directory)
+
+
+@lru_cache(maxsize=2)
+def _load(files: ModelFiles) -> Models:
+    found = VectorFiles(open_store(files.location), files.directory)
+    return Models(found.ivf, found.quantizer)
