@@ -34,6 +34,14 @@ def sorted_unique(addresses: Addresses) -> Addresses:
     return ascending if fresh.all() else ascending[np.concatenate([[True], fresh])]
 
 
+def contains(ascending: Addresses, addresses: Addresses) -> npt.NDArray[np.bool_]:
+    """Which of the addresses, in any order, are among the ascending ones."""
+    if len(ascending) == 0:
+        return np.zeros(len(addresses), dtype=np.bool_)
+    at = np.minimum(np.searchsorted(ascending, addresses), len(ascending) - 1)
+    return ascending[at] == addresses
+
+
 def fragment_bounds(addresses: Addresses) -> dict[int, tuple[int, int]]:
     """Fragment id -> where its addresses start and stop in an ascending array."""
     bounds: dict[int, tuple[int, int]] = {}

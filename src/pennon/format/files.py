@@ -6,8 +6,10 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from threading import Lock
 
 import pyarrow as pa
+from lance.file import ReaderResults
 
 from pennon.errors import DamagedFile
 from pennon.format.index_metadata import IndexFile
@@ -57,6 +59,7 @@ class LanceFile:
         columns: list[str] | None = None,
     ) -> None:
         self.where = store.describe(path)
+        self._reading = Lock()
         with _damage(self.where):
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
@@ -74,7 +77,7 @@ class LanceFile:
         if count == 0:
             return self.schema.empty_table()
         with _damage(self.where):
-            table = self._reader.read_range(start, count, batch_size=min(count, READ_BATCH)).to_table()
+            table = self._results(start, count, min(count, READ_BATCH)).to_table()
         if table.num_rows != count:
             raise DamagedFile(f"{self.where} gave {table.num_rows} rows where {count} were asked for")
         return table
@@ -82,7 +85,7 @@ class LanceFile:
     def read_global_buffer(self, number: int) -> bytes:
         """Bytes kept beside the columns. Number 0 is the file's own schema; a writer's first buffer is number 1."""
         _count(reads=1)
-        with _damage(self.where):
+        with _damage(self.where), self._reading:
             return self._reader.read_global_buffer(number)
 
     def batches(self, start: int, count: int, batch_rows: int = READ_BATCH) -> Iterator[pa.RecordBatch]:
@@ -90,7 +93,12 @@ class LanceFile:
         _count(reads=1, rows=count)
         if count:
             with _damage(self.where):
-                yield from self._reader.read_range(start, count, batch_size=batch_rows).to_batches()
+                yield from self._results(start, count, batch_rows).to_batches()
+
+    def _results(self, start: int, count: int, batch_rows: int) -> ReaderResults:
+        # pylance's reader refuses a second thread while it sets up a read; what it returns is fetched alongside others.
+        with self._reading:
+            return self._reader.read_range(start, count, batch_size=batch_rows)
 
 
 def write_lance_file(

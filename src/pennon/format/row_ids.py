@@ -61,10 +61,15 @@ class AddressOfId:
 
     def __call__(self, ids: RowIds) -> Addresses:
         """Addresses of the ids that are still alive; the others are left out."""
+        addresses, alive = self.locate(ids)
+        return addresses[alive]
+
+    def locate(self, ids: RowIds) -> tuple[Addresses, npt.NDArray[np.bool_]]:
+        """The address of each id, and whether it is still alive; without that its address means nothing."""
         if len(self._ids) == 0:
-            return np.empty(0, dtype=np.uint64)
+            return np.zeros(len(ids), dtype=np.uint64), np.zeros(len(ids), dtype=np.bool_)
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        return self._addresses[at[self._ids[at] == ids]]
+        return self._addresses[at], self._ids[at] == ids
 
 
 def live_offsets(fragment: Fragment, deleted: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Generator, Hashable
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any, cast
 
 from pyroaring import BitMap
 
-from pennon.errors import DamagedFile
+from pennon.errors import DamagedFile, DamagedIndexWarning, UnsupportedTable
 from pennon.format.addresses import Addresses, sorted_unique
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.schema import Column
@@ -14,8 +19,10 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.intervals import Interval
-from pennon.index.kind import IndexKind, ScalarSegment
+from pennon.index.kind import Family, IndexKind, OpenSegment, ScalarSegment
 from pennon.index.registry import kind_of, why_unusable
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.segment import VectorSegment
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,9 @@ class UsableIndex:
     def coverage(self) -> BitMap:
         return BitMap.union(*(s.coverage for s in self.segments)) if self.segments else BitMap()
 
+    def without(self, uuid: str) -> UsableIndex:
+        return replace(self, segments=tuple(s for s in self.segments if s.segment.uuid != uuid))
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -49,6 +59,23 @@ class Skipped:
     reason: str
 
 
+class UnusableSegment(Exception):
+    """A segment turned out damaged, or of a kind unknown here, when it was opened or read."""
+
+    def __init__(self, usable: UsableSegment, error: DamagedFile | UnsupportedTable) -> None:
+        super().__init__(str(error))
+        self.usable, self.error = usable, error
+
+
+@contextmanager
+def naming(usable: UsableSegment) -> Generator[None]:
+    """Says which segment a file that cannot be used belongs to."""
+    try:
+        yield
+    except (DamagedFile, UnsupportedTable) as error:
+        raise UnusableSegment(usable, error) from error
+
+
 @dataclass
 class Catalog:
     """The usable indices of a snapshot by column, and a word on the others."""
@@ -56,9 +83,13 @@ class Catalog:
     snapshot: Snapshot
     cache: ByteCache
     reuse: FragmentReuse | None = None
-    by_column: dict[str, UsableIndex] = field(default_factory=dict)
+    by_column: dict[str, UsableIndex] = field(default_factory=dict)  # scalar: the one that covers most
+    vectors: dict[str, list[UsableIndex]] = field(default_factory=dict)  # in manifest order
     skipped: list[Skipped] = field(default_factory=list)
-    _opened: dict[str, ScalarSegment] = field(default_factory=dict)
+    default_metrics: dict[str, Metric] = field(default_factory=dict)  # by column; decided once for the handle's life
+    memory: dict[Hashable, Any] = field(default_factory=dict)  # what searches worked out; void when a segment leaves
+    _opened: dict[str, OpenSegment] = field(default_factory=dict)
+    _leaving: Lock = field(default_factory=Lock)
 
     @classmethod
     def read(cls, snapshot: Snapshot, cache: ByteCache) -> Catalog:
@@ -76,7 +107,15 @@ class Catalog:
         return catalog
 
     def open(self, usable: UsableSegment) -> ScalarSegment:
-        """The segment, ready to search; kept open for the snapshot's life. May raise DamagedFile."""
+        """The segment of a scalar index, ready to search. May raise DamagedFile."""
+        return cast(ScalarSegment, self._open(usable))
+
+    def open_vector(self, usable: UsableSegment) -> VectorSegment:
+        """The segment of a vector index, ready to search. May raise DamagedFile, or UnsupportedTable."""
+        return cast(VectorSegment, self._open(usable))
+
+    def _open(self, usable: UsableSegment) -> OpenSegment:
+        """Kept open for the snapshot's life."""
         uuid = usable.segment.uuid
         if uuid not in self._opened:
             self._opened[uuid] = usable.kind.open(self.snapshot, usable.segment, usable.column, self.reuse, self.cache)
@@ -90,14 +129,30 @@ class Catalog:
             found = self.snapshot.address_of_id(found)
         return self.snapshot.keep_live(sorted_unique(found), usable.coverage)
 
-    def leave_out(self, usable: UsableSegment, reason: str) -> None:
-        """Use a segment no more in this version, because it turned out damaged."""
-        gone = usable.segment
-        self.skipped.append(Skipped(gone.name, gone.uuid, reason))
-        index = self.by_column.pop(usable.column.path)
-        kept = tuple(s for s in index.segments if s.segment.uuid != gone.uuid)
-        if kept:
-            self.by_column[usable.column.path] = UsableIndex(index.name, index.column, index.kind, kept)
+    def leave_out(self, unusable: UnusableSegment) -> None:
+        """Use a segment no more in this version. Damage is told the user, once."""
+        gone, error = unusable.usable.segment, unusable.error
+        with self._leaving:
+            if any(skipped.uuid == gone.uuid for skipped in self.skipped):
+                return  # another thread was faster
+            self.skipped.append(Skipped(gone.name, gone.uuid, error.problem))
+            self._remove(unusable.usable)
+            self.memory = {}  # a new one: what another thread works out right now goes to the old
+        if isinstance(error, DamagedFile):
+            warnings.warn(
+                f"index {gone.name!r} of {self.snapshot.uri} is damaged and its fragments are scanned: {error}",
+                DamagedIndexWarning,
+                stacklevel=2,
+            )
+
+    def _remove(self, usable: UsableSegment) -> None:
+        path, uuid = usable.column.path, usable.segment.uuid
+        if usable.kind.family is Family.VECTOR:
+            self.vectors[path] = [kept for index in self.vectors[path] if (kept := index.without(uuid)).segments]
+            return
+        kept = self.by_column.pop(path).without(uuid)
+        if kept.segments:
+            self.by_column[path] = kept
 
     def _add(self, index: LogicalIndex) -> None:
         usable: list[UsableSegment] = []
@@ -115,8 +170,10 @@ class Catalog:
                 self.skipped.append(Skipped(index.name, segment.uuid, "covers no live fragment"))
         if not usable:
             return
-        # Of several indices on one column, the one that covers most.
         found = UsableIndex(index.name, usable[0].column, usable[0].kind, tuple(usable))
+        if found.kind.family is Family.VECTOR:
+            self.vectors.setdefault(found.column.path, []).append(found)
+            return
         other = self.by_column.get(found.column.path)
         if other is None or len(other.coverage) < len(found.coverage):
             self.by_column[found.column.path] = found

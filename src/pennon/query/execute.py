@@ -121,7 +121,7 @@ def _parts(answer: Answer) -> list[tuple[dict[int, Any], bool]]:
     return [(split_by_fragment(indexed.addresses), indexed.exact), (dict.fromkeys(answer.scanned), False)]
 
 
-def _plain(columns: tuple[str, ...]) -> bool:
+def is_plain(columns: tuple[str, ...]) -> bool:
     """Whether these are stored, top-level columns; fetched by row, others come in another shape or not at all."""
     return bool(columns) and not any("." in column or column in METADATA_COLUMNS for column in columns)
 
@@ -133,7 +133,7 @@ def _few(answer: Answer, request: ScanRequest) -> bool:
         and 0 < len(answer.indexed.addresses) <= TAKE_LIMIT
         and not request.with_row_id
         and not request.with_row_address
-        and (request.columns is None or _plain(request.columns))
+        and (request.columns is None or is_plain(request.columns))
     )
 
 

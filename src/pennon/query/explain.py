@@ -8,7 +8,7 @@ from typing import Any
 
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.execute import ScanRequest, parse, scan
-from pennon.query.planner import Planner
+from pennon.query.planner import Answer, Planner
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Explanation:
         if self.scanned_fragments:
             share = f"{self.scanned_rows:,} of {self.total_rows:,} rows"
             lines.append(
-                f"  scan     {len(self.scanned_fragments)} fragments ({share}): {_ids(self.scanned_fragments)}"
+                f"  scan     {len(self.scanned_fragments)} fragments ({share}): {some_ids(self.scanned_fragments)}"
             )
         lines += [f"  skipped  {s.index}, segment {s.uuid}: {s.reason}" for s in self.skipped]
         if self.seconds is not None:
@@ -90,9 +90,7 @@ def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Ex
     if node is not None:
         answer = Planner(catalog, node).answer(search=analyze)
         changes |= {
-            "indices": tuple(
-                IndexUse(u.name, str(u.condition), u.segments, u.estimate.pages, u.estimate.rows) for u in answer.used
-            ),
+            "indices": index_uses(answer),
             "exact": answer.indexed.exact and bool(answer.indexed.fragments),
             "indexed_fragments": len(answer.indexed.fragments),
             "scanned_fragments": tuple(answer.scanned),
@@ -108,6 +106,10 @@ def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Ex
     return Explanation(**{**{f: getattr(plan, f) for f in plan.__dataclass_fields__}, **changes})
 
 
-def _ids(fragments: tuple[int, ...]) -> str:
+def index_uses(answer: Answer) -> tuple[IndexUse, ...]:
+    return tuple(IndexUse(u.name, str(u.condition), u.segments, u.estimate.pages, u.estimate.rows) for u in answer.used)
+
+
+def some_ids(fragments: tuple[int, ...]) -> str:
     shown = ", ".join(str(f) for f in fragments[:8])
     return f"{shown}, ..." if len(fragments) > 8 else shown

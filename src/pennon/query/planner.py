@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
 from pyroaring import BitMap
 
-from pennon.errors import DamagedFile, DamagedIndexWarning
 from pennon.format.addresses import Addresses, in_fragments, sorted_unique
 from pennon.format.files import ReadCounter, counting_reads
 from pennon.index.kind import Estimate
-from pennon.query.catalog import Catalog, Skipped, UsableSegment
+from pennon.query.catalog import Catalog, Skipped, UnusableSegment, naming
 from pennon.query.predicate import And, ColumnRanges, Node, Or
 
 # Fetching rows by address costs about twenty times a sequential read of a row: past this share, scan.
@@ -82,8 +79,9 @@ class Planner:
             while True:
                 try:
                     return self._answer(search)
-                except _Damaged as damaged:
-                    self._leave_out(damaged)
+                except UnusableSegment as unusable:
+                    self.catalog.leave_out(unusable)
+                    self._found.clear()
 
     def _answer(self, search: bool) -> Answer:
         groups = self._groups()
@@ -140,7 +138,7 @@ class Planner:
                 if atom not in estimates:
                     total = Estimate(0, 0)
                     for segment in self.catalog.by_column[atom.column].segments:
-                        with _naming(segment):
+                        with naming(segment):
                             part = self.catalog.open(segment).estimate(atom.intervals, atom.nulls)
                         total = Estimate(total.pages + part.pages, total.rows + part.rows)
                     estimates[atom] = total
@@ -179,35 +177,10 @@ class Planner:
         if atom not in self._found:
             parts: list[Addresses] = []
             for segment in self.catalog.by_column[atom.column].segments:
-                with _naming(segment):
+                with naming(segment):
                     parts.append(self.catalog.search(segment, atom.intervals, atom.nulls))
             self._found[atom] = parts[0] if len(parts) == 1 else sorted_unique(np.concatenate(parts))
         return self._found[atom]
-
-    def _leave_out(self, damaged: _Damaged) -> None:
-        segment, error = damaged.usable.segment, damaged.error
-        warnings.warn(
-            f"index {segment.name!r} of {self.catalog.snapshot.uri} is damaged and its fragments are scanned: {error}",
-            DamagedIndexWarning,
-            stacklevel=2,
-        )
-        self.catalog.leave_out(damaged.usable, error.problem)
-        self._found.clear()
-
-
-class _Damaged(Exception):
-    def __init__(self, usable: UsableSegment, error: DamagedFile) -> None:
-        super().__init__(str(error))
-        self.usable, self.error = usable, error
-
-
-@contextmanager
-def _naming(usable: UsableSegment) -> Generator[None]:
-    """Says which segment a damaged file belongs to."""
-    try:
-        yield
-    except DamagedFile as error:
-        raise _Damaged(usable, error) from error
 
 
 def answerable(node: Node, columns: frozenset[str]) -> Node | None:

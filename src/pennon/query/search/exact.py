@@ -1,0 +1,121 @@
+"""Distances to the vectors a table holds: of every row of a scan, or of candidates that an index estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from pennon.format.addresses import Addresses, sorted_unique
+from pennon.format.schema import Column
+from pennon.format.snapshot import ADDRESS, Snapshot
+from pennon.index.vector.flat import COLUMN as FLAT
+from pennon.index.vector.flat import FlatQuantizer
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.probing import search_partitions
+from pennon.index.vector.quantizer import FEW_QUERIES
+from pennon.index.vector.topk import smallest
+from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks, to_matrix
+from pennon.query.execute import TAKE_LIMIT, filter_errors, is_plain
+from pennon.query.search.neighbours import Neighbours
+from pennon.query.search.prefilter import ScanPart
+
+# Vectors of a batch of a scan; pylance reads some batches ahead.
+BATCH_BYTES = 8 << 20
+# Rows of a batch that one core compares with many queries.
+PIECE_ROWS = 1 << 12
+
+
+@dataclass(frozen=True)
+class ExactSearch:
+    """The vectors of a column, and how they are measured."""
+
+    snapshot: Snapshot
+    column: Column
+    metric: Metric
+    threads: int
+
+    def nearest(self, parts: Sequence[ScanPart], queries: Vectors, k: int) -> tuple[Neighbours, int]:
+        """The k nearest rows of some scans, and how many were measured. Rows no index would hold are left out."""
+        best, measured = Neighbours.none(len(queries)), 0
+        for part in parts:
+            for vectors, addresses in self._read(part):
+                sound = self.metric.indexable(vectors)
+                if not sound.all():
+                    vectors, addresses = vectors[sound], addresses[sound]
+                measured += len(addresses)
+                if len(addresses):
+                    distances, positions = self._nearest(queries, vectors, min(k, len(addresses)))
+                    best = Neighbours.merged([best, Neighbours(distances, addresses[positions])], k)
+        return best, measured
+
+    def remeasured(self, queries: Vectors, found: Neighbours, k: int) -> Neighbours:
+        """The k nearest of candidates, by their vectors in the table instead of what an index made of those."""
+        read = list(self._read(ScanPart(BitMap(), sorted_unique(found.addresses[found.found]))))
+        addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(where for _, where in read)])
+        if not len(addresses):
+            return Neighbours.none(len(queries))
+        vectors = np.concatenate([vectors for vectors, _ in read]) if len(read) > 1 else read[0][0]
+        # A scan need not come in the order of addresses.
+        order = np.argsort(addresses, kind="stable")
+        which = order[np.minimum(np.searchsorted(addresses, found.addresses, sorter=order), len(addresses) - 1)]
+        distances = self._measure(queries, vectors, which)
+        # Stock's indices may hold a vector with a NULL item, which no scan measures either.
+        distances[addresses[which] != found.addresses] = np.inf
+        return Neighbours.nearest(distances, found.addresses, k)
+
+    def _read(self, part: ScanPart) -> Iterator[tuple[Vectors, Addresses]]:
+        """Whole vectors and their addresses, batch by batch; NULLs are left out."""
+        snapshot, path, type_ = self.snapshot, self.column.path, self.column.type
+        addresses = part.addresses
+        if addresses is not None and len(addresses) <= TAKE_LIMIT and part.filter is None and is_plain((path,)):
+            if len(addresses):
+                yield _whole(snapshot.take(addresses, [path]).column(0).combine_chunks(), addresses)
+            return
+        rows = max(64, min(1 << 17, BATCH_BYTES // (type_.list_size * type_.value_type.bit_width // 8)))
+        scanner = snapshot.scanner(
+            part.rows, columns=[path], batch_size=rows, filter=part.filter, with_row_address=True
+        )
+        with filter_errors(part.filter):
+            for batch in scanner.to_batches():
+                yield _whole(batch.column(0), batch.column(ADDRESS).to_numpy())
+
+    def _nearest(self, queries: Vectors, vectors: Vectors, k: int) -> tuple[Floats, Positions]:
+        if len(queries) <= FEW_QUERIES:
+            return smallest(self.metric.distances(queries, vectors), k)
+        # Products find the nearest, which are then measured as few queries would be. The rows are dealt out to the
+        # cores like partitions of an index.
+        quantizer = FlatQuantizer(self.metric, vectors.shape[1], vectors.dtype)
+        middle = vectors.mean(axis=0, dtype=np.float64).astype(vectors.dtype)
+        starts = range(0, len(vectors), PIECE_ROWS)
+        pieces = {n: quantizer.scorer({FLAT: vectors[s : s + PIECE_ROWS]}, middle) for n, s in enumerate(starts)}
+        probes = np.tile(np.arange(len(pieces)), (len(queries), 1))
+        found = search_partitions(quantizer, pieces, quantizer.prepare(queries), probes, k, threads=self.threads)
+        positions = np.where(found.positions < 0, 0, found.partitions * PIECE_ROWS + found.positions)
+        distances = self._measure(queries, vectors, positions)
+        distances[found.positions < 0] = np.inf
+        return distances, positions
+
+    def _measure(self, queries: Vectors, vectors: Vectors, which: Positions) -> Floats:
+        """The distances of each query to the vectors at its own positions."""
+        wide = np.result_type(vectors, np.float32)
+        found = np.empty(which.shape, dtype=np.float32)
+        for rows in row_chunks(len(queries), which.shape[1] * vectors.shape[1]):
+            chosen, asked = vectors[which[rows]].astype(wide, copy=False), queries[rows].astype(wide, copy=False)
+            if self.metric is Metric.L2:
+                chosen -= asked[:, None]
+                found[rows] = np.einsum("qkd,qkd->qk", chosen, chosen)
+                continue
+            products = np.einsum("qkd,qd->qk", chosen, asked)
+            if self.metric is Metric.COSINE:
+                products /= np.linalg.norm(chosen, axis=2) * np.linalg.norm(asked, axis=1)[:, None]
+            found[rows] = 1 - products
+        return found
+
+
+def _whole(values: pa.Array, addresses: Addresses) -> tuple[Vectors, Addresses]:
+    vectors, whole = to_matrix(values)
+    return (vectors, addresses) if whole.all() else (vectors[whole], addresses[whole])

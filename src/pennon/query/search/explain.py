@@ -1,0 +1,211 @@
+"""What a search would do, or did."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pennon.format.files import ReadCounter, counting_reads
+from pennon.query.catalog import Catalog, Skipped, UnusableSegment
+from pennon.query.execute import parse
+from pennon.query.explain import IndexUse, index_uses, some_ids
+from pennon.query.search.prefilter import Prefilter
+from pennon.query.search.probe import DEFAULT_NPROBES, SegmentTrace
+from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
+from pennon.query.search.rows import check_columns, to_table
+from pennon.query.search.run import find_neighbours, measured_again
+from pennon.query.search.source import SearchSegment, Source, find_source
+
+
+@dataclass(frozen=True)
+class SegmentUse:
+    """One segment's part in a search. `rows` are those of the probed partitions; the last two figures are there when
+    the search was run."""
+
+    uuid: str
+    kind: str
+    fragments: int
+    partitions: int
+    probed: int
+    rows: int
+    loaded: int | None = None
+    rows_scored: int | None = None
+
+    def __str__(self) -> str:
+        told = f"{self.uuid}: {self.probed} of {self.partitions} partitions of {self.kind}, {self.rows:,} rows"
+        if self.loaded is not None:
+            told += f"; {self.loaded} read, {self.probed - self.loaded} cached; {self.rows_scored:,} rows scored"
+        return told
+
+
+@dataclass(frozen=True)
+class FilterUse:
+    """How the filter of a search is answered."""
+
+    understood_as: str
+    indices: tuple[IndexUse, ...]
+    scanned_fragments: int
+    rows_selected: int | None = None  # in fragments that the vector index covers
+    few: bool = False  # so few that they are measured one and all, without the vector index
+
+    def __str__(self) -> str:
+        told = f"{self.understood_as}; {self.scanned_fragments} fragments scanned for it"
+        if self.rows_selected is not None:
+            told += f"; {self.rows_selected:,} covered rows selected{', all of them measured' * self.few}"
+        return told
+
+
+@dataclass(frozen=True)
+class SearchExplanation:
+    """The plan of a search. The last five figures are there when it was run (`analyze=True`)."""
+
+    table: str
+    version: int
+    column: str
+    metric: str
+    k: int
+    nprobes: int | None
+    index: str | None
+    segments: tuple[SegmentUse, ...]
+    filter: FilterUse | None
+    measured_fragments: tuple[int, ...]  # those that no segment covers
+    measured_rows: int
+    total_rows: int
+    remeasured: int  # candidates of the index that are measured again on the table's vectors
+    skipped: tuple[Skipped, ...]
+    rows_scored: int | None = None
+    rows_measured: int | None = None
+    rows_returned: int | None = None
+    reads: int | None = None
+    seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"search of {self.table}, version {self.version}",
+            f"  nearest  {self.k} rows by {self.metric} of column {self.column}",
+        ]
+        if self.index is not None:
+            probes = (
+                f"{self.nprobes} partitions of each segment"
+                if self.nprobes
+                else (f"{DEFAULT_NPROBES} partitions of each segment, more while there are fewer than {self.k} answers")
+            )
+            lines.append(f"  index    {self.index}; {probes}")
+        lines += [f"  segment  {segment}" for segment in self.segments]
+        if self.filter is not None:
+            lines += [f"  filter   {self.filter}", *(f"           {use}" for use in self.filter.indices)]
+        if self.measured_fragments:
+            share = f"{self.measured_rows:,} of {self.total_rows:,} rows"
+            ids = some_ids(self.measured_fragments)
+            lines.append(f"  measure  {len(self.measured_fragments)} fragments ({share}): {ids}")
+        if self.remeasured:
+            lines.append(f"  refine   {self.remeasured} candidates of the index, by the vectors of the table")
+        lines += [f"  skipped  {s.index}, segment {s.uuid}: {s.reason}" for s in self.skipped]
+        if self.seconds is not None:
+            cost = f"{self.reads} index reads, {self.seconds * 1000:.1f} ms"
+            work = f"{self.rows_scored:,} rows scored, {self.rows_measured:,} measured"
+            lines.append(f"  ran      {work}, {self.rows_returned} rows returned, {cost}")
+        return "\n".join(lines)
+
+
+def explain_search(
+    catalog: Catalog, request: SearchRequest, query: VectorLike, analyze: bool = False
+) -> SearchExplanation:
+    """Plan a search from centroids and lookups alone; with `analyze`, run it too and say what it touched."""
+    check_columns(catalog.snapshot, request)
+    question = read_request(catalog.snapshot, request, query, many=False)
+    if analyze:
+        return _ran(catalog, question)
+    source = _open_source(catalog, question)
+    check_length(question, source.metric)
+    uses = tuple(_planned_use(segment, question) for segment in source.segments)
+    prefilter = None if request.filter is None else Prefilter.of(catalog, request.filter, search=False)
+    return _explanation(catalog, question, source, uses, _filter_use(catalog, prefilter))
+
+
+def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
+    reads, start = ReadCounter(), time.perf_counter()
+    with counting_reads(reads):
+        found, trace = find_neighbours(catalog, question)
+        returned = to_table(catalog.snapshot, question.request, found, many=False).num_rows
+    seconds = time.perf_counter() - start
+    if trace.prefilter is not None:
+        reads.reads += trace.prefilter.answer.reads.reads
+    traces = trace.segments or [SegmentTrace() for _ in trace.source.segments]
+    uses = tuple(_actual_use(s, t) for s, t in zip(trace.source.segments, traces, strict=True))
+    filter_use = _filter_use(catalog, trace.prefilter)
+    if filter_use is not None:
+        few = trace.rows_selected is not None and not trace.segments
+        filter_use = replace(filter_use, rows_selected=trace.rows_selected, few=few)
+    return replace(
+        _explanation(catalog, question, trace.source, uses, filter_use),
+        rows_scored=sum(t.rows_scored for t in traces),
+        rows_measured=trace.rows_measured,
+        rows_returned=returned,
+        reads=reads.reads,
+        seconds=seconds,
+    )
+
+
+def _explanation(
+    catalog: Catalog, question: Question, source: Source, segments: tuple[SegmentUse, ...], filter: FilterUse | None
+) -> SearchExplanation:
+    snapshot, manifest = catalog.snapshot, catalog.snapshot.manifest
+    again = bool(source.segments) and measured_again(question, source)
+    return SearchExplanation(
+        table=snapshot.uri,
+        version=snapshot.version,
+        column=question.column.path,
+        metric=source.metric.value,
+        k=question.k,
+        nprobes=question.request.nprobes,
+        index=source.index,
+        segments=segments,
+        filter=filter,
+        measured_fragments=tuple(source.exact),
+        measured_rows=manifest.rows_in(source.exact),
+        total_rows=manifest.rows_in(manifest.live),
+        remeasured=question.wanted if again else 0,
+        skipped=(*catalog.skipped, *source.passed_over),
+    )
+
+
+def _open_source(catalog: Catalog, question: Question) -> Source:
+    while True:
+        try:
+            return find_source(catalog, question)
+        except UnusableSegment as unusable:
+            catalog.leave_out(unusable)
+
+
+def _planned_use(segment: SearchSegment, question: Question) -> SegmentUse:
+    opened = segment.opened
+    nprobes = question.request.nprobes or DEFAULT_NPROBES
+    probes = opened.files.ivf.rank(opened.ask(question.queries)[0], nprobes)[0][0]
+    trace = SegmentTrace(len(probes), rows=int(opened.lengths[probes].sum()))
+    return replace(_actual_use(segment, trace), loaded=None, rows_scored=None)
+
+
+def _actual_use(segment: SearchSegment, trace: SegmentTrace) -> SegmentUse:
+    files = segment.opened.files
+    return SegmentUse(
+        uuid=segment.usable.segment.uuid,
+        kind=files.kind.name,
+        fragments=len(segment.coverage),
+        partitions=files.ivf.num_partitions,
+        probed=trace.partitions,
+        rows=trace.rows,
+        loaded=trace.partitions_loaded,
+        rows_scored=trace.rows_scored,
+    )
+
+
+def _filter_use(catalog: Catalog, prefilter: Prefilter | None) -> FilterUse | None:
+    if prefilter is None:
+        return None
+    understood, answer = str(parse(catalog.snapshot, prefilter.filter)), prefilter.answer
+    return FilterUse(understood, index_uses(answer), len(answer.scanned))

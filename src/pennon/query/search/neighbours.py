@@ -1,0 +1,89 @@
+"""The nearest rows found so far, for a block of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pennon.format.addresses import Addresses
+from pennon.index.vector.vectors import Floats, Mask, Positions
+
+# No row has this address.
+NOWHERE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+# A partial sort first, where there are so many times more candidates than places.
+CROWDED = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Per query, a row of both arrays: ascending by distance, equal distances by address. Where there are fewer, the
+    last distances are infinite and their addresses NOWHERE."""
+
+    distances: Floats
+    addresses: Addresses
+
+    @classmethod
+    def none(cls, queries: int) -> Neighbours:
+        return cls(np.empty((queries, 0), dtype=np.float32), np.empty((queries, 0), dtype=np.uint64))
+
+    @classmethod
+    def nearest(cls, distances: Floats, addresses: Addresses, k: int) -> Neighbours:
+        """The k nearest of candidates in any order; infinite distances are no candidates."""
+        if distances.shape[1] > CROWDED * k:
+            chosen = np.argpartition(distances, k - 1, axis=1)[:, :k]
+            distances, addresses = _picked(chosen, distances, addresses)
+        addresses = np.where(np.isinf(distances), NOWHERE, addresses)
+        return cls(*_picked(np.lexsort((addresses, distances), axis=1)[:, :k], distances, addresses))
+
+    @classmethod
+    def merged(cls, parts: Sequence[Neighbours], k: int) -> Neighbours:
+        """The k nearest of several findings for the same queries."""
+        if len(parts) == 1:
+            return cls(parts[0].distances[:, :k], parts[0].addresses[:, :k])
+        distances = np.concatenate([part.distances for part in parts], axis=1)
+        return cls.nearest(distances, np.concatenate([part.addresses for part in parts], axis=1), k)
+
+    @classmethod
+    def stacked(cls, blocks: Sequence[Neighbours]) -> Neighbours:
+        """The findings of several blocks of queries, one below the other."""
+        if len(blocks) == 1:
+            return blocks[0]
+        width = max(block.distances.shape[1] for block in blocks)
+        padded = [block.padded(width) for block in blocks]
+        return cls(np.concatenate([b.distances for b in padded]), np.concatenate([b.addresses for b in padded]))
+
+    @property
+    def found(self) -> Mask:
+        return self.addresses != NOWHERE
+
+    @property
+    def counts(self) -> Positions:
+        return self.found.sum(axis=1)
+
+    def of(self, queries: Positions) -> Neighbours:
+        return Neighbours(self.distances[queries], self.addresses[queries])
+
+    def replaced(self, queries: Positions, other: Neighbours) -> Neighbours:
+        """With the findings of some queries exchanged."""
+        width = max(self.distances.shape[1], other.distances.shape[1])
+        result, other = self.padded(width), other.padded(width)
+        distances, addresses = result.distances.copy(), result.addresses.copy()
+        distances[queries], addresses[queries] = other.distances, other.addresses
+        return Neighbours(distances, addresses)
+
+    def padded(self, width: int) -> Neighbours:
+        queries, own = self.distances.shape
+        if own == width:
+            return self
+        shape = queries, width - own
+        return Neighbours(
+            np.concatenate([self.distances, np.full(shape, np.inf, dtype=np.float32)], axis=1),
+            np.concatenate([self.addresses, np.full(shape, NOWHERE)], axis=1),
+        )
+
+
+def _picked(chosen: Positions, distances: Floats, addresses: Addresses) -> tuple[Floats, Addresses]:
+    return np.take_along_axis(distances, chosen, axis=1), np.take_along_axis(addresses, chosen, axis=1)

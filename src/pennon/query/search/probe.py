@@ -1,0 +1,170 @@
+"""The indexed part of a search: the partitions nearest to each query, each visited once for all queries of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from pennon.format.addresses import Addresses
+from pennon.index.vector.probing import Found
+from pennon.index.vector.threads import one_thread
+from pennon.index.vector.vectors import Positions, Vectors
+from pennon.query.catalog import naming
+from pennon.query.search.live import PartitionRows
+from pennon.query.search.neighbours import NOWHERE, Neighbours
+from pennon.query.search.source import SearchSegment, Source
+
+# Partitions probed of every segment where the user does not say; more while a query has too few answers.
+DEFAULT_NPROBES = 20
+# Queries that one thread compares with the centroids at a time.
+RANKED_QUERIES = 256
+# Addresses of so few rows are looked up one by one.
+FEW_FOUND = 64
+# Partitions scored together, which the cache need not hold.
+LOADED_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Probing:
+    """How partitions are searched: so many candidates of each, and only chosen (ascending) addresses."""
+
+    k: int
+    wanted: int
+    nprobes: int | None
+    ef: int | None
+    chosen: Addresses | None
+    threads: int
+
+
+@dataclass
+class SegmentTrace:
+    """What a search did in one segment; rows and partitions count once per block of queries."""
+
+    partitions: int = 0
+    partitions_loaded: int = 0
+    rows: int = 0
+    rows_scored: int = 0
+
+
+def nearest_indexed(source: Source, queries: Vectors, how: Probing, traces: Sequence[SegmentTrace]) -> Neighbours:
+    """The nearest rows in the probed partitions of all segments, by the estimates of the index."""
+    segments = [
+        _SegmentSearch(segment, queries, how, trace) for segment, trace in zip(source.segments, traces, strict=True)
+    ]
+    count = how.nprobes or DEFAULT_NPROBES
+    best = Neighbours.merged([segment.first(count) for segment in segments], how.wanted)
+    active = np.arange(len(queries))
+    while how.nprobes is None:
+        short = np.flatnonzero(best.counts[active] < how.k)
+        further = [found for s in segments if (found := s.further(short, count)) is not None] if len(short) else []
+        if not further:
+            break
+        active = active[short]
+        best = best.replaced(active, Neighbours.merged([best.of(active), *further], how.wanted))
+        count *= 2
+    return best
+
+
+class _SegmentSearch:
+    """A block of queries on its way through a segment. Every step goes on to partitions that are farther away."""
+
+    def __init__(self, segment: SearchSegment, queries: Vectors, how: Probing, trace: SegmentTrace) -> None:
+        self._segment, self._opened, self._how, self._trace = segment, segment.opened, how, trace
+        self._prepared, self._asked = segment.opened.ask(queries)
+        self._probed = np.empty((len(queries), 0), dtype=np.int64)
+        self._rest: Positions | None = None
+
+    def first(self, nprobes: int) -> Neighbours:
+        self._probed = self._rank(nprobes)
+        return self._probe(self._probed)
+
+    def further(self, kept: Positions, count: int) -> Neighbours | None:
+        """The next partitions for some of the queries of the step before; None when none are left."""
+        self._prepared, self._asked = self._prepared[kept], self._asked[kept]
+        rest = self._ranked_rest(kept) if self._rest is None else self._rest[kept]
+        self._rest = rest[:, count:]
+        return self._probe(rest[:, :count]) if rest.shape[1] else None
+
+    def _ranked_rest(self, kept: Positions) -> Positions:
+        """All partitions but those of the first step, which are told by number: equal centroids may change ranks."""
+        order = self._rank(self._opened.files.ivf.num_partitions)
+        seen = np.zeros(order.shape, dtype=np.bool_)
+        np.put_along_axis(seen, self._probed[kept], True, axis=1)
+        return order[~np.take_along_axis(seen, order, axis=1)].reshape(len(kept), -1)
+
+    def _rank(self, count: int) -> Positions:
+        ivf, queries = self._opened.files.ivf, self._prepared
+        with one_thread():
+            if len(queries) <= RANKED_QUERIES:
+                return ivf.rank(queries, count)[0]
+            cuts = np.split(queries, range(RANKED_QUERIES, len(queries), RANKED_QUERIES))
+            with ThreadPoolExecutor(self._how.threads) as threads:
+                return np.concatenate(list(threads.map(lambda some: ivf.rank(some, count)[0], cuts)))
+
+    def _probe(self, probes: Positions) -> Neighbours:
+        lengths = self._opened.lengths
+        numbers = np.sort(probes[0]) if len(probes) == 1 else np.flatnonzero(np.bincount(probes.reshape(-1)))
+        parts = [self._search(load, probes) for load in self._loads(numbers[lengths[numbers] > 0])]
+        found = Neighbours.merged(parts or [Neighbours.none(len(probes))], self._how.wanted)
+        scale = self._opened.scale
+        return found if scale == 1 else Neighbours(found.distances * np.float32(scale), found.addresses)
+
+    def _loads(self, numbers: Positions) -> list[list[int]]:
+        """As many partitions at a time as may be in memory at once."""
+        sizes = np.cumsum(self._opened.lengths[numbers] * self._opened.row_bytes)
+        if not len(sizes) or sizes[-1] <= LOADED_BYTES:
+            return [numbers.tolist()] if len(sizes) else []
+        cuts = np.flatnonzero(np.diff(sizes // LOADED_BYTES)) + 1
+        return [load.tolist() for load in np.split(numbers, cuts)]
+
+    def _search(self, numbers: list[int], probes: Positions) -> Neighbours:
+        how, trace = self._how, self._trace
+        with naming(self._segment.usable):
+            loaded, fetched = self._opened.partitions(numbers)
+            partitions = dict(zip(numbers, loaded, strict=True))
+            rows = {number: self._segment.rows(number, partition) for number, partition in partitions.items()}
+        allowed = {number: mask for number in numbers if (mask := rows[number].among(how.chosen)) is not None}
+        count = sum(map(len, loaded))
+        trace.partitions += len(numbers)
+        trace.partitions_loaded += fetched
+        trace.rows += count
+        trace.rows_scored += count - sum(len(mask) - int(np.count_nonzero(mask)) for mask in allowed.values())
+        asking = _asking(probes, numbers)
+        found = self._opened.nearest(
+            partitions,
+            self._asked[asking],
+            probes[asking],
+            min(how.wanted, count),
+            ef=how.ef,
+            allowed=allowed,
+            threads=how.threads,
+        )
+        nearest = Neighbours.nearest(found.distances, _addresses(found, rows), how.wanted)
+        return nearest if len(asking) == len(probes) else Neighbours.none(len(probes)).replaced(asking, nearest)
+
+
+def _asking(probes: Positions, numbers: list[int]) -> Positions:
+    """The queries that probe any of some partitions; others have all of theirs elsewhere, or empty ones."""
+    return np.flatnonzero(np.isin(probes, numbers).any(axis=1)) if len(probes) > 1 else np.zeros(1, dtype=np.int64)
+
+
+def _addresses(found: Found, rows: Mapping[int, PartitionRows]) -> Addresses:
+    """Of rows that are known by partition and position."""
+    numbers, positions = found.partitions.reshape(-1), found.positions.reshape(-1)
+    addresses = np.full(len(numbers), NOWHERE)
+    if len(numbers) <= FEW_FOUND:
+        pairs = zip(numbers.tolist(), positions.tolist(), strict=True)
+        addresses[:] = [rows[number].addresses[position] if number >= 0 else NOWHERE for number, position in pairs]
+        return addresses.reshape(found.partitions.shape)
+    order = np.argsort(numbers, kind="stable")
+    bounds = np.flatnonzero(np.diff(numbers[order], prepend=-2)).tolist()
+    for start, stop in pairwise([*bounds, len(order)]):
+        some = order[start:stop]
+        number = int(numbers[some[0]])
+        if number >= 0:
+            addresses[some] = rows[number].addresses[positions[some]]
+    return addresses.reshape(found.partitions.shape)

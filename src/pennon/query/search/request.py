@@ -1,0 +1,173 @@
+"""What a search is asked, checked against the table before anything is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.errors import InvalidArgument, UnsupportedColumn
+from pennon.format.schema import Column
+from pennon.format.snapshot import Snapshot
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.vectors import Vectors, is_vector_type, to_matrix
+
+# One vector, as a list, a numpy array, an Arrow array or an Arrow scalar; several as lists, a matrix or Arrow lists.
+VectorLike = Any
+
+
+class SearchOptions(TypedDict, total=False):
+    """What a search takes beside column, queries and k.
+
+    metric: `l2`, `cosine` or `dot`; the index's own by default, and l2 without an index.
+    nprobes: partitions to look at in every segment; 20 by default, and more while there are fewer than k answers.
+    refine_factor: keep k of k * refine_factor candidates, by the vectors of the table.
+    ef: breadth of the walk through HNSW graphs; 1.5 times the candidates by default.
+    filter: only rows it selects are candidates.
+    columns: those to return, every one by default; `_distance` comes behind them.
+    index: the name of the index to use; by default the one that covers most rows.
+    use_index: False measures every row.
+    """
+
+    metric: str | None
+    nprobes: int | None
+    refine_factor: int | None
+    ef: int | None
+    filter: str | None
+    columns: Sequence[str] | None
+    index: str | None
+    with_row_id: bool
+    with_row_address: bool
+    use_index: bool
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What the user asks."""
+
+    column: str
+    k: int = 10
+    metric: str | None = None
+    nprobes: int | None = None
+    refine_factor: int | None = None
+    ef: int | None = None
+    filter: str | None = None
+    columns: Sequence[str] | None = None
+    index: str | None = None
+    with_row_id: bool = False
+    with_row_address: bool = False
+    use_index: bool = True
+    threads: int | None = None  # for a batch; as many as there are cores by default
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A sound request with its queries, in the column's own type."""
+
+    request: SearchRequest
+    column: Column
+    queries: Vectors
+    metric: Metric | None
+
+    @property
+    def k(self) -> int:
+        return self.request.k
+
+    @property
+    def wanted(self) -> int:
+        """Candidates per query; a refined search keeps k of more."""
+        return self.request.k * (self.request.refine_factor or 1)
+
+    @property
+    def threads(self) -> int:
+        """One query is not worth dividing."""
+        return 1 if len(self.queries) == 1 else self.request.threads or cores()
+
+
+def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike, *, many: bool) -> Question:
+    column = snapshot.column(request.column)
+    if not is_vector_type(column.type):
+        raise UnsupportedColumn(
+            f"column {column.path!r} of {snapshot.uri} is of type {column.type}, which cannot be searched",
+            "Searches need fixed-size lists of float16, float32 or float64",
+        )
+    for label in ("k", "nprobes", "refine_factor", "ef"):
+        _check_number(label, getattr(request, label), optional=label != "k")
+    metric = None if request.metric is None else Metric.named(request.metric)
+    question = Question(request, column, _read_queries(queries, column, many), metric)
+    if request.ef is not None and request.ef < question.wanted:
+        refined = " times refine_factor" if request.refine_factor else ""
+        raise InvalidArgument(f"ef={request.ef} is less than k{refined}", f"Use ef >= {question.wanted}")
+    return question
+
+
+def check_length(question: Question, metric: Metric) -> None:
+    """Some vectors have no distance to anything, which depends on the metric."""
+    sound = metric.indexable(question.queries)
+    if not sound.all():
+        which = f"query {np.argmin(sound)}" if len(sound) > 1 else "the query"
+        what = "length 0" if not question.queries[np.argmin(sound)].any() else "a length beyond what float32 holds"
+        raise InvalidArgument(f"{which} has {what} and thus no {metric} distance to anything", "Leave it out")
+
+
+def cores() -> int:
+    """Those this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_number(label: str, value: object, *, optional: bool) -> None:
+    if optional and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InvalidArgument(f"{label} must be a whole number of at least 1, not {value!r}")
+
+
+def _read_queries(given: VectorLike, column: Column, many: bool) -> Vectors:
+    array = _to_numpy(given)
+    if many and array.size == 0 and array.ndim <= 2:
+        array = np.empty((0, column.type.list_size))
+    if array.dtype.kind not in "fiu":
+        raise InvalidArgument("a query vector has items that are no numbers", "Give vectors of floats without NULLs")
+    if array.ndim != (2 if many else 1):
+        wanted = "a list of vectors or a matrix with one query per row" if many else "one vector"
+        remedy = "For one query use search" if many else "For several queries use search_batch"
+        raise InvalidArgument(f"an array of {array.ndim} dimensions where {wanted} is expected", remedy)
+    if array.shape[-1] != column.type.list_size:
+        raise InvalidArgument(
+            f"a query vector has {array.shape[-1]} items, vectors of column {column.path!r} have "
+            f"{column.type.list_size}",
+            "Embed the query with the model that made the column",
+        )
+    with np.errstate(over="ignore"):
+        queries = np.ascontiguousarray(array, dtype=column.type.value_type.to_pandas_dtype())
+    if not np.isfinite(queries).all():
+        raise InvalidArgument(
+            f"a query vector has items that are NaN, infinite or too large for {column.type.value_type}",
+            "Leave such vectors out; they have no distance to anything",
+        )
+    return queries if many else queries[None]
+
+
+def _to_numpy(given: VectorLike) -> npt.NDArray[Any]:
+    if isinstance(given, np.ndarray):
+        return given
+    try:
+        if isinstance(given, pa.Scalar):
+            given = given.values if hasattr(given, "values") else given.as_py()
+        if isinstance(given, pa.ChunkedArray):
+            given = given.combine_chunks()
+        if isinstance(given, pa.Array):
+            if pa.types.is_fixed_size_list(given.type) and not given.null_count:
+                matrix, whole = to_matrix(given)
+                return matrix if whole.all() else np.array([None])
+            given = given.to_pylist() if pa.types.is_nested(given.type) else given.to_numpy(zero_copy_only=False)
+        return np.asarray(given)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise InvalidArgument(
+            f"the query cannot be read as vectors: {error}", "Give numbers, in equal lengths"
+        ) from error

@@ -1,0 +1,119 @@
+"""A search from the request to its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pennon.format.addresses import Addresses
+from pennon.query.catalog import Catalog, UnusableSegment
+from pennon.query.search.exact import ExactSearch
+from pennon.query.search.neighbours import Neighbours
+from pennon.query.search.prefilter import Prefilter, ScanPart
+from pennon.query.search.probe import Probing, SegmentTrace, nearest_indexed
+from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
+from pennon.query.search.rows import check_columns, to_table
+from pennon.query.search.source import Source, find_source
+
+# So few rows that a filter selects are measured one and all, instead of looking for them in partitions.
+FEW_SELECTED = 1000
+# What a block of queries may take: for each, its distances to all centroids, or the candidates that every thread keeps
+# and the vectors of those that are measured again.
+BLOCK_BYTES = 64 << 20
+CENTROID_BYTES, CANDIDATE_BYTES = 16, 24
+
+
+@dataclass
+class SearchTrace:
+    """What a search did."""
+
+    source: Source
+    prefilter: Prefilter | None = None
+    segments: list[SegmentTrace] = field(default_factory=list)
+    rows_selected: int | None = None  # by the filter, in covered fragments
+    rows_measured: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What is to be done: whether to probe the index, and there for chosen (ascending) addresses only; and which rows
+    to measure one and all."""
+
+    indexed: bool
+    chosen: Addresses | None
+    exact: list[ScanPart]
+
+
+def search(catalog: Catalog, request: SearchRequest, queries: VectorLike, *, many: bool = False) -> pa.Table:
+    """The nearest rows of one query, or of many."""
+    check_columns(catalog.snapshot, request)
+    question = read_request(catalog.snapshot, request, queries, many=many)
+    found, _ = find_neighbours(catalog, question)
+    return to_table(catalog.snapshot, request, found, many=many)
+
+
+def find_neighbours(catalog: Catalog, question: Question) -> tuple[Neighbours, SearchTrace]:
+    """Segments that turn out unusable are left out, and the search starts over."""
+    while True:
+        try:
+            trace = SearchTrace(find_source(catalog, question))
+            return _find(catalog, question, trace), trace
+        except UnusableSegment as unusable:
+            catalog.leave_out(unusable)
+
+
+def _find(catalog: Catalog, question: Question, trace: SearchTrace) -> Neighbours:
+    check_length(question, trace.source.metric)
+    task = _plan(catalog, question, trace)
+    exact = ExactSearch(catalog.snapshot, question.column, trace.source.metric, question.threads)
+    found: list[Neighbours] = []
+    if task.indexed:
+        found.append(_indexed(question, task, exact, trace))
+    if task.exact:
+        measured, trace.rows_measured = exact.nearest(task.exact, question.queries, question.k)
+        found.append(measured)
+    return Neighbours.merged(found or [Neighbours.none(len(question.queries))], question.k)
+
+
+def _plan(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
+    source = trace.source
+    if question.request.filter is None:
+        return Task(bool(source.segments), None, [ScanPart(source.exact)] if source.exact else [])
+    trace.prefilter = prefilter = Prefilter.of(catalog, question.request.filter)
+    exact = prefilter.parts(source.exact)
+    if not source.segments:
+        return Task(False, None, exact)
+    chosen = prefilter.addresses(source.covered)
+    trace.rows_selected = len(chosen)
+    if len(chosen) > max(FEW_SELECTED, question.wanted):
+        return Task(True, chosen, exact)
+    return Task(False, None, [ScanPart(source.covered, chosen), *exact])
+
+
+def _indexed(question: Question, task: Task, exact: ExactSearch, trace: SearchTrace) -> Neighbours:
+    source, request = trace.source, question.request
+    how = Probing(question.k, question.wanted, request.nprobes, request.ef, task.chosen, question.threads)
+    again = measured_again(question, source)
+    trace.segments = [SegmentTrace() for _ in source.segments]
+    blocks: list[Neighbours] = []
+    step = _block(question, source, again)
+    for start in range(0, len(question.queries), step):
+        queries = question.queries[start : start + step]
+        found = nearest_indexed(source, queries, how, trace.segments)
+        blocks.append(exact.remeasured(queries, found, question.k) if again else found)
+    return Neighbours.stacked(blocks or [Neighbours.none(0)])
+
+
+def measured_again(question: Question, source: Source) -> bool:
+    """Whether candidates of the index are measured on the table's vectors: to refine them, or because its estimates do
+    not compare with the exact distances of rows beside it."""
+    return question.request.refine_factor is not None or bool(source.exact)
+
+
+def _block(question: Question, source: Source, again: bool) -> int:
+    """How many queries are searched at a time."""
+    centroids = max(segment.opened.files.ivf.num_partitions for segment in source.segments) * CENTROID_BYTES
+    rows = sum(segment.opened.files.layout.rows for segment in source.segments)
+    candidate = CANDIDATE_BYTES * question.threads + (question.queries[:1].nbytes if again else 0)
+    return max(1, BLOCK_BYTES // max(centroids, min(question.wanted, rows) * candidate, 1))

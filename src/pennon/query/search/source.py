@@ -1,0 +1,163 @@
+"""Where a search finds its vectors: the segments of one index, and the fragments that none of them covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyroaring import BitMap
+
+from pennon.errors import DamagedFile, IndexNotFound, InvalidArgument, PennonError
+from pennon.format.schema import Column
+from pennon.index.cache import ByteCache
+from pennon.index.kind import Family
+from pennon.index.registry import kind_of
+from pennon.index.vector.details import VectorDetails
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.partition import SearchPartition
+from pennon.index.vector.segment import VectorSegment
+from pennon.query.catalog import Catalog, Skipped, UnusableSegment, UsableIndex, UsableSegment, naming
+from pennon.query.search.live import LiveRows, PartitionRows
+from pennon.query.search.request import Question
+
+
+@dataclass(frozen=True, eq=False)
+class SearchSegment:
+    """An open segment, the live fragments it is asked about, and its rows there."""
+
+    usable: UsableSegment
+    opened: VectorSegment
+    coverage: BitMap
+    live: LiveRows
+    cache: ByteCache
+
+    def rows(self, number: int, partition: SearchPartition) -> PartitionRows:
+        """Worked out once per handle on a version, and cached beside the partition."""
+
+        def load() -> tuple[PartitionRows, int]:
+            rows = self.live.of(partition)
+            return rows, rows.nbytes
+
+        return self.cache.get_or_load((self.live.token, number), load)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """`exact` are the live fragments to be measured row by row. Segments of another metric are passed over."""
+
+    metric: Metric
+    index: str | None
+    segments: tuple[SearchSegment, ...]
+    covered: BitMap
+    exact: BitMap
+    passed_over: tuple[Skipped, ...] = ()
+
+
+def find_source(catalog: Catalog, question: Question) -> Source:
+    """May raise UnusableSegment. Remembered, since most searches of a column have the same."""
+    request, memory = question.request, catalog.memory
+    asked = ("asked", question.column.path, question.metric, request.index, request.use_index)
+    found = memory.get(asked)
+    if found is None:
+        index, metric = _choose(catalog, question)
+        chosen = ("chosen", question.column.path, metric, index.name if index else None)
+        found = memory[asked] = memory.get(chosen) or memory.setdefault(chosen, _source(catalog, index, metric))
+    return found
+
+
+def _choose(catalog: Catalog, question: Question) -> tuple[UsableIndex | None, Metric]:
+    """The index to use, if any, and the metric."""
+    column, request, metric = question.column, question.request, question.metric
+    if request.index is not None:
+        index, metric = _named(catalog, column, request.index, metric)
+    else:
+        metric = metric or _metric_of_column(catalog, column)
+        index = next((i for i in _by_coverage(catalog, column) if _metric(catalog, i) is metric), None)
+    return index if request.use_index else None, metric
+
+
+def _source(catalog: Catalog, index: UsableIndex | None, metric: Metric) -> Source:
+    snapshot, covered = catalog.snapshot, BitMap()
+    segments: list[SearchSegment] = []
+    passed_over: list[Skipped] = []
+    for usable in index.segments if index else ():
+        opened = _open(catalog, usable)
+        if opened.metric is not metric:
+            passed_over.append(Skipped(usable.segment.name, usable.segment.uuid, f"is for the metric {opened.metric}"))
+            continue
+        # No writer lets segments overlap; if one did, a row would come back twice.
+        own = usable.coverage - covered
+        addresses = usable.kind.stores_addresses(usable.segment.index_version, snapshot.manifest.has_stable_row_ids)
+        segments.append(SearchSegment(usable, opened, own, LiveRows(snapshot, own, addresses), catalog.cache))
+        covered |= own
+    name = index.name if index else None
+    return Source(metric, name, tuple(segments), covered, snapshot.manifest.live - covered, tuple(passed_over))
+
+
+def _named(catalog: Catalog, column: Column, name: str, metric: Metric | None) -> tuple[UsableIndex | None, Metric]:
+    """The index of that name, None when no segment of it can be used."""
+    segments = [s for s in catalog.snapshot.manifest.user_segments if s.name == name]
+    if not segments:
+        known = ", ".join(sorted({s.name for s in catalog.snapshot.manifest.user_segments})) or "none"
+        raise IndexNotFound(f"table {catalog.snapshot.uri} has no index {name!r}", f"It has: {known}")
+    kind = kind_of(segments[0])
+    if segments[0].fields != (column.field_id,) or (kind is not None and kind.family is not Family.VECTOR):
+        raise InvalidArgument(f"index {name!r} is no vector index on column {column.path!r}", "Name another, or none")
+    index = next((i for i in catalog.vectors.get(column.path, ()) if i.name == name), None)
+    own = _told_metric(catalog, name, column) if index is None else _metric(catalog, index)
+    if metric is not None and own is not None and metric is not own:
+        raise InvalidArgument(f"index {name!r} is for the metric {own}, not {metric}", "Leave out index, or metric")
+    return index, own or metric or Metric.L2
+
+
+def _metric_of_column(catalog: Catalog, column: Column) -> Metric:
+    """What distances mean on a column where the user does not say: what its index means by them, also while that is
+    damaged and answers nothing."""
+    known = catalog.default_metrics
+    if column.path not in known:
+        indices = _by_coverage(catalog, column)
+        told: Metric | None = None
+        for index in indices:
+            try:
+                told = _metric(catalog, index)
+            except UnusableSegment as unusable:
+                if not isinstance(unusable.error, DamagedFile):
+                    raise
+                told = _told_metric(catalog, index.name, column)
+            if told is not None:
+                break
+        known[column.path] = told or _told_metric(catalog, None, column) or Metric.L2
+    return known[column.path]
+
+
+def _told_metric(catalog: Catalog, name: str | None, column: Column) -> Metric | None:
+    """What the manifest says of an index, or of any vector index on the column."""
+    for segment in catalog.snapshot.manifest.user_segments:
+        kind = kind_of(segment)
+        if name not in (None, segment.name) or segment.fields != (column.field_id,):
+            continue
+        if kind is None or kind.family is not Family.VECTOR:
+            continue
+        try:
+            details = VectorDetails.from_bytes(segment.details)
+        except PennonError:
+            continue
+        if details is not None:
+            return details.metric
+    return None
+
+
+def _by_coverage(catalog: Catalog, column: Column) -> list[UsableIndex]:
+    """Vector indices on the column, the one that covers most rows first."""
+    indices = catalog.vectors.get(column.path, [])
+    manifest = catalog.snapshot.manifest
+    return sorted(indices, key=lambda index: -manifest.rows_in(index.coverage))
+
+
+def _metric(catalog: Catalog, index: UsableIndex) -> Metric:
+    """Of its first segment; the files tell, as the manifest may be wrong without harm to any search."""
+    return _open(catalog, index.segments[0]).metric
+
+
+def _open(catalog: Catalog, usable: UsableSegment) -> VectorSegment:
+    with naming(usable):
+        return catalog.open_vector(usable)
