@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.histories import StableTableHistory, TableHistory
+from tests.vector_histories import StableVectorHistory, VectorHistory
 
 SHORT = settings(
     max_examples=int(os.environ.get("PENNON_HISTORIES", "12")),
@@ -32,3 +33,16 @@ def test_random_histories(machine: type[TableHistory]) -> None:
 @pytest.mark.usefixtures("engine")
 def test_many_random_histories(machine: type[TableHistory]) -> None:
     run_state_machine_as_test(machine, settings=LONG)
+
+
+@pytest.mark.parametrize("machine", [VectorHistory, StableVectorHistory])
+@pytest.mark.usefixtures("engine")
+def test_random_histories_of_vectors(machine: type[VectorHistory]) -> None:
+    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=8, stateful_step_count=10))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("machine", [VectorHistory, StableVectorHistory])
+@pytest.mark.usefixtures("engine")
+def test_many_random_histories_of_vectors(machine: type[VectorHistory]) -> None:
+    run_state_machine_as_test(machine, settings=settings(LONG, max_examples=60))

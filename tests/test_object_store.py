@@ -10,12 +10,15 @@ import urllib.request
 from collections.abc import Iterator
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import pennon
 from pennon.errors import DamagedIndexWarning, TableNotFound
 from pennon.index.cache import SHARED_CACHE
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.vectors import to_lists
 from tests.tables import every_type
 
 BUCKET = "pennon-test"
@@ -82,6 +85,33 @@ def test_build_query_and_drop(storage_options: dict[str, str]) -> None:
     table.drop_index("i64_idx")
     assert [i.name for i in table.indices()] == ["text_idx"]
     assert "topsecretvalue" not in repr(table) + str(table.explain("i64 = 0")) + str(table.plan_index("i64"))
+
+
+@pytest.mark.usefixtures("engine")
+def test_vectors(storage_options: dict[str, str]) -> None:
+    """Sample, models, runs and graphs all pass through the store, and nothing of them stays there."""
+    uri = f"s3://{BUCKET}/vectors.lance"
+    vectors = np.random.default_rng(0).standard_normal((1500, 16)).astype(np.float32)
+    lance.write_dataset(
+        pa.table({"id": range(1500), "v": to_lists(vectors)}),
+        uri,
+        max_rows_per_file=400,
+        storage_options=storage_options,
+    )
+    table = pennon.open(uri, storage_options=storage_options)
+    table.create_index("v", "IVF_HNSW_SQ", num_partitions=4, rows_per_task=400)
+    [index] = table.indices()
+    assert (index.type, index.coverage) == ("IVF_HNSW_SQ", 1.0)
+    session = lance.dataset(uri, storage_options=storage_options).new_file_session()
+    uuid = index.segments[0].uuid
+    assert sorted(session.list("_indices")) == [f"_indices/{uuid}/auxiliary.idx", f"_indices/{uuid}/index.idx"]
+    truth = Metric.L2.distances(vectors[:20], vectors).argsort(axis=1)[:, :5]
+    found = table.search_batch("v", vectors[:20], 5, nprobes=4, refine_factor=4, columns=["id"])
+    assert found["id"].to_numpy().reshape(20, 5).tolist() == truth.tolist()
+    nearest = {"column": "v", "q": vectors[3], "k": 5, "nprobes": 4, "refine_factor": 4}
+    stock = lance.dataset(uri, storage_options=storage_options).scanner(columns=["id", "_distance"], nearest=nearest)
+    assert "ANN" in stock.explain_plan()
+    assert stock.to_table()["id"].to_pylist() == truth[3].tolist()
 
 
 @pytest.mark.usefixtures("engine")
