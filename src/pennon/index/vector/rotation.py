@@ -5,8 +5,7 @@ ceil(D / 8) bytes, dimension i in bit i % 8 of byte i // 8. With t the largest p
 round transforms all dimensions if t = D; otherwise the first t dimensions in even rounds and the last t in odd ones,
 and then replaces the halves (a, b) of the vector by (a + b, a - b). Older indices store the rotation as a matrix.
 
-Vectors to be encoded are rotated step by step in float32, which gives the very bits, and so the very codes, that stock
-computes; single queries, where steps would cost more than they save, by the matrix these steps amount to.
+Up to some hundred dimensions the matrix that these steps amount to is faster than the steps.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from pennon.index.vector.model import Model
 from pennon.index.vector.vectors import Floats, Vectors, row_chunks
 
 ROUNDS = 4
+# Up to here a matrix product, which grows with the dimension, takes less time a vector than the steps.
+MATRIX_DIM = 512
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class FastRotation(Model):
         return np.ascontiguousarray(self._turn(np.eye(self.dim)).T, dtype=np.float32)
 
     def apply(self, vectors: Vectors) -> Floats:
+        if self.dim <= MATRIX_DIM:
+            return self.apply_to_queries(vectors)
         out = np.empty(vectors.shape, dtype=np.float32)
         for rows in row_chunks(*vectors.shape):
             out[rows] = self._turn(vectors[rows].astype(np.float32, copy=False))
