@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
 
@@ -158,10 +158,31 @@ class Table:
         """The nearest rows of many queries at once, told apart by the column `query_index`."""
         return search(self._indices(), SearchRequest(column, k, **options), queries, many=True)
 
+    @overload
     def explain(
         self, filter: str | None = None, columns: Sequence[str] | None = None, *, analyze: bool = False
-    ) -> Explanation:
-        """What `scan` would do; with `analyze`, run it and say what it touched."""
+    ) -> Explanation: ...
+
+    @overload
+    def explain(
+        self, *, column: str, query: VectorLike, k: int = 10, analyze: bool = False, **options: Unpack[SearchOptions]
+    ) -> SearchExplanation: ...
+
+    def explain(
+        self,
+        filter: str | None = None,
+        columns: Sequence[str] | None = None,
+        *,
+        column: str | None = None,
+        query: VectorLike = None,
+        k: int = 10,
+        analyze: bool = False,
+        **options: Any,
+    ) -> Explanation | SearchExplanation:
+        """What `scan` would do, or with `column` and `query` what `search` would; with `analyze`, run it and say what
+        it touched."""
+        if column is not None:
+            return self.explain_search(column, query, k, analyze=analyze, filter=filter, columns=columns, **options)
         return explain(self._indices(), _request(filter, columns), analyze)
 
     def explain_search(

@@ -33,6 +33,7 @@ def test_a_plan_reads_no_partition(uri: str) -> None:
     assert "index    x; 3 partitions of each segment" in text
     assert f"3 of 8 partitions of IVF_SQ, {segment.rows:,} rows" in text
     assert plan.to_dict()["segments"][0]["probed"] == 3
+    assert pennon.open(uri).explain(column="v", query=QUERY, k=5, nprobes=3) == plan
 
 
 def test_a_run_tells_what_it_touched(uri: str) -> None:
