@@ -19,7 +19,7 @@ help: ## Show this list
 
 setup: $(STAMP) ## Install into .venv what the lock files name; instant when nothing changed
 
-demo: java $(STAMP) ## Build a B-tree on a table of several fragments and query it
+demo: java $(STAMP) ## Build indices on tables of several fragments and query them
 	@$(BIN)/pennon demo $(ARGS)
 
 test: java lint ## Lint, types and tests (ARGS="-k lookup" goes to pytest)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 import pyarrow as pa
 
 from pennon.engine import Engine, ProgressListener
+from pennon.errors import InvalidArgument
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
@@ -112,6 +113,17 @@ class Table:
             task_memory_bytes=task_memory_bytes,
             **options,
         )
+        if self._engine is None and self._attach().parallelism != os.cpu_count():
+            # The first plan only checked the input, before Spark was started; this one knows the cluster.
+            plan = self.plan_index(
+                column,
+                index_type,
+                name,
+                fragment_ids=fragment_ids,
+                rows_per_task=rows_per_task,
+                task_memory_bytes=task_memory_bytes,
+                **options,
+            )
         self._move_to(create_index(self._attach, self._snapshot, plan, replace=replace, whole=fragment_ids is None))
         return next(index for index in self.indices() if index.name == plan.name)
 
@@ -152,11 +164,11 @@ class Table:
     def search(self, column: str, query: VectorLike, k: int = 10, **options: Unpack[SearchOptions]) -> pa.Table:
         """The k rows whose vectors are nearest to a query, nearest first, with their `_distance`: squared l2, cosine
         distance or 1 - the inner product. (Stock reports cosine distances of PQ, SQ and RQ indices doubled.)"""
-        return search(self._indices(), SearchRequest(column, k, **options), query)
+        return search(self._indices(), SearchRequest.of(column, k, options), query)
 
     def search_batch(self, column: str, queries: VectorLike, k: int = 10, **options: Unpack[SearchOptions]) -> pa.Table:
         """The nearest rows of many queries at once, told apart by the column `query_index`."""
-        return search(self._indices(), SearchRequest(column, k, **options), queries, many=True)
+        return search(self._indices(), SearchRequest.of(column, k, options), queries, many=True)
 
     @overload
     def explain(
@@ -183,13 +195,15 @@ class Table:
         it touched."""
         if column is not None:
             return self.explain_search(column, query, k, analyze=analyze, filter=filter, columns=columns, **options)
+        if query is not None or options:
+            raise InvalidArgument("a search is explained with its column", "Give column=, or leave out its options")
         return explain(self._indices(), _request(filter, columns), analyze)
 
     def explain_search(
         self, column: str, query: VectorLike, k: int = 10, *, analyze: bool = False, **options: Unpack[SearchOptions]
     ) -> SearchExplanation:
         """What `search` would do; with `analyze`, run it and say what it touched."""
-        return explain_search(self._indices(), SearchRequest(column, k, **options), query, analyze)
+        return explain_search(self._indices(), SearchRequest.of(column, k, options), query, analyze)
 
     def _indices(self) -> Catalog:
         if self._catalog is None:

@@ -37,6 +37,11 @@ def files_of(uri: str, name: str = "v_idx") -> VectorFiles:
     return VectorFiles(open_store(Location.of(uri)), f"_indices/{index.segments[0].uuid}")
 
 
+def all_files(uri: str) -> list[VectorFiles]:
+    [index] = pennon.open(uri).indices()
+    return [VectorFiles(open_store(Location.of(uri)), f"_indices/{segment.uuid}") for segment in index.segments]
+
+
 def rows_of(files: VectorFiles) -> dict[int, tuple[int, ...]]:
     """Partition -> row ids."""
     return {p: tuple(files.read_partition(p).row_ids.tolist()) for p in range(files.ivf.num_partitions)}
@@ -229,6 +234,19 @@ def test_a_segment_joins_the_others(tmp_path: Path, vectors: Vectors) -> None:
     assert stock_recall(uri, vectors[:50], truth, nprobes=4) > 0.5
 
 
+def test_a_segment_that_does_not_fit_the_others_is_not_built(tmp_path: Path, vectors: Vectors) -> None:
+    uri = write_table(tmp_path / "t.lance", vectors[:3000], fragments=3)
+    table = pennon.open(uri)
+    table.create_index(COLUMN, "IVF_SQ", metric="cosine", num_partitions=4, fragment_ids=[0, 1])
+    version = table.version
+    for kind, metric, fragments in (("IVF_FLAT", None, [2]), ("IVF_SQ", "l2", [2]), ("IVF_SQ", "cosine", [1, 2])):
+        with pytest.raises(InvalidArgument, match=r"same type and metric|overlaps"):
+            table.create_index(COLUMN, kind, metric=metric, num_partitions=4, fragment_ids=fragments)
+    assert table.refresh().version == version
+    table.create_index(COLUMN, "IVF_SQ", num_partitions=4, fragment_ids=[2])
+    assert {files.metric for files in all_files(uri)} == {Metric.COSINE}
+
+
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_SQ"])
 def test_tables_without_vectors_get_an_index_too(tmp_path: Path, kind: str) -> None:
     for name, values in (("empty", []), ("nulls", [None] * 20)):
@@ -247,7 +265,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "bits of PQ": ("IVF_PQ", {"num_bits": 5}, "4 or 8 bits"),
     "bits of SQ": ("IVF_SQ", {"num_bits": 4}, "8 bits"),
     "bits of RQ": ("IVF_RQ", {"num_bits": 10}, "1 to 9 bits"),
-    "more partitions than vectors": ("IVF_FLAT", {"num_partitions": 500}, "500 partitions cannot be trained on the 60"),
+    "more partitions than vectors": ("IVF_FLAT", {"num_partitions": 500}, "500 partitions cannot be trained on 60"),
     "no partition": ("IVF_FLAT", {"num_partitions": 0}, "at least 1"),
     "too many partitions": ("IVF_FLAT", {"num_partitions": 1 << 20}, "at most"),
     "two numbers of partitions": ("IVF_SQ", {"num_partitions": 4, "target_partition_size": 9}, "contradict"),
@@ -261,9 +279,18 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "centroids that are no numbers": ("IVF_SQ", {"ivf_centroids": [["a"] * 16]}, "floats"),
     "centroids that are not finite": ("IVF_SQ", {"ivf_centroids": np.full((2, 16), np.nan)}, "not finite"),
     "fewer centroids": ("IVF_SQ", {"ivf_centroids": np.ones((4, 16)), "num_partitions": 5}, "contradict"),
-    "codebook": ("IVF_PQ", {"pq_codebook": np.ones((4, 3, 4))}, "shape"),
-    "codebook and sub-vectors": ("IVF_PQ", {"pq_codebook": np.ones((4, 256, 4)), "num_sub_vectors": 8}, "contradict"),
+    "codebook": ("IVF_PQ", {"pq_codebook": np.ones((4, 3, 4)), "ivf_centroids": np.ones((2, 16))}, "shape"),
+    "codebook and sub-vectors": (
+        "IVF_PQ",
+        {"pq_codebook": np.ones((4, 256, 4)), "num_sub_vectors": 8, "ivf_centroids": np.ones((2, 16))},
+        "contradict",
+    ),
     "iterations": ("IVF_PQ", {"max_iters": 0}, "max_iters"),
+    "half a partition": ("IVF_PQ", {"num_partitions": 12.5}, "num_partitions must be a whole number"),
+    "a text": ("IVF_PQ", {"max_iters": "12"}, "max_iters must be a whole number"),
+    "a truth": ("IVF_PQ", {"num_partitions": True}, "num_partitions must be a whole number"),
+    "negative seed": ("IVF_PQ", {"seed": -1}, "seed"),
+    "codebook alone": ("IVF_PQ", {"pq_codebook": np.ones((4, 256, 4))}, "Give ivf_centroids too"),
 }
 
 

@@ -90,7 +90,11 @@ def vector_options(command: Callable[..., None]) -> Callable[..., None]:
 @on_table
 @click.argument("column")
 @click.option(
-    "--type", "index_type", default="btree", show_default=True, help="btree, ivf_flat, ivf_pq, ivf_sq, ivf_rq, ..."
+    "--type",
+    "index_type",
+    default="btree",
+    show_default=True,
+    help="btree, ivf_flat, ivf_pq, ivf_sq, ivf_rq, ivf_hnsw_flat, ivf_hnsw_pq or ivf_hnsw_sq.",
 )
 @click.option("--name", help="Name of the index.  [default: COLUMN_idx]")
 @click.option("--no-replace", is_flag=True, help="Fail if an index of that name exists.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
@@ -10,6 +11,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 DEFAULT_CAPACITY = 512 << 20
+
+
+def capacity_from_environment() -> int:
+    told = os.environ.get("PENNON_CACHE_BYTES", "")
+    return int(told) if told.isdecimal() else DEFAULT_CAPACITY
 
 
 class ByteCache:
@@ -54,4 +60,4 @@ class ByteCache:
             self._used = 0
 
 
-SHARED_CACHE = ByteCache()
+SHARED_CACHE = ByteCache(capacity_from_environment())

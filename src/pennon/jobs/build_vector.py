@@ -40,7 +40,7 @@ from pennon.index.vector.storage import (
     write_index,
 )
 from pennon.index.vector.vectors import Vectors, to_lists, to_matrix
-from pennon.jobs.plan_vector import VectorPlan
+from pennon.jobs.plan_vector import WEIGHED_ROWS, VectorPlan
 from pennon.jobs.scratch import discarding, scratch_directory
 from pennon.jobs.train_vector import train
 from pennon.jobs.vector_model import ModelFiles, Models, write_models
@@ -50,8 +50,6 @@ PARTITION = "__partition"
 TALLY_SCHEMA = pa.schema([("scanned", pa.int64()), ("indexed", pa.int64()), ("loss", pa.float64())])
 # Rows read at once while runs are joined.
 COPIED_BYTES = 16 << 20
-# Rows of the sample for each partition that tell how large partitions will be.
-WEIGHED_ROWS = 32
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypedDict
+from uuid import uuid4
+
+from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.errors import IndexExists, InvalidArgument
+from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.index.kind import Family
-from pennon.index.registry import kind_named
+from pennon.index.registry import kind_named, kind_of
+from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.kinds import SubIndex, vector_kind
 from pennon.jobs.build_btree import build_btree
 from pennon.jobs.build_vector import build_vector
@@ -67,6 +72,8 @@ def plan_index(
         "rows_per_task": rows_per_task,
     }
     if family is Family.VECTOR:
+        if fragment_ids is not None and "metric" not in said:
+            said |= _metric_of(snapshot, name or f"{column}_idx")
         return plan_vector(snapshot, column, index_type, VectorOptions(**said), **common)
     return plan_btree(snapshot, column, BTreeOptions(**said), **common)
 
@@ -80,6 +87,8 @@ def create_index(
             f"table {snapshot.uri} has an index {plan.name!r} already", "Choose another name, or replace=True"
         )
     check_name_free(snapshot, plan.name, (plan.field_id,))
+    if not whole:
+        _check_fits(snapshot, plan, replace)
     if isinstance(plan, VectorPlan):
         segment = build_vector(engine, snapshot, plan)
     else:
@@ -92,6 +101,39 @@ def create_index(
     # Attempts that Spark gave up on may have left files that nothing names.
     snapshot.store.delete_directory(segment.directory, keep=segment.file_sizes)
     return committed
+
+
+def _metric_of(snapshot: Snapshot, name: str) -> dict[str, str]:
+    """A new segment measures as the segments it joins."""
+    others = [s for s in snapshot.manifest.user_segments if s.name == name and kind_of(s) is VECTOR]
+    known = VECTOR.described(snapshot, others[0]) if others else None
+    return {"metric": known[1].value} if known else {}
+
+
+def _check_fits(snapshot: Snapshot, plan: Plan, replace: bool) -> None:
+    """A segment that could not stand beside the others is refused before it is built."""
+    others = [s for s in snapshot.manifest.user_segments if s.name == plan.name]
+    if isinstance(plan, VectorPlan):
+        for other in others:
+            theirs = VECTOR.described(snapshot, other)
+            if theirs != (plan.kind, plan.metric):
+                said = f"{theirs[0].name} for {theirs[1]}" if theirs else "of another kind"
+                raise InvalidArgument(
+                    f"index {plan.name!r} of {snapshot.uri} is {said}, the new segment {plan.kind.name} for"
+                    f" {plan.metric}",
+                    "Give the same type and metric, or replace the whole index",
+                )
+    intended = IndexSegment(
+        uuid=str(uuid4()),
+        name=plan.name,
+        fields=(plan.field_id,),
+        dataset_version=plan.pin.version,
+        fragments=FrozenBitMap(BitMap(plan.fragments)),
+        type_url="",
+        details=b"",
+        index_version=0,
+    )
+    add_segment(intended, replace_whole=False, may_replace=replace)(snapshot)
 
 
 def _checked(index_type: str, said: dict[str, Any]) -> dict[str, Any]:

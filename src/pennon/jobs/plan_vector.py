@@ -26,7 +26,7 @@ from pennon.index.vector.rabitq_layout import blocked_width
 from pennon.index.vector.sq import NUM_BITS, ScalarQuantizer
 from pennon.index.vector.vectors import Vectors, to_matrix
 from pennon.jobs.describe import human_bytes, plural
-from pennon.jobs.slices import check_at_least_one, chosen_fragments, cut_slices, whole_waves
+from pennon.jobs.slices import check_at_least_one, check_integers, chosen_fragments, cut_slices, whole_waves
 
 MAX_PARTITIONS = 65_536
 # Vectors of one map task: long enough that starting it does not matter, short enough that the last wave is short.
@@ -42,6 +42,8 @@ GRAPH_WAVES = 4
 TRAIN_COPIES = 3
 # With more centroids, assigning the sample again and again is work for the cluster.
 MOST_LOCAL_PARTITIONS = 4096
+# Rows of the sample for each partition that tell how large partitions will be.
+WEIGHED_ROWS = 32
 # Codewords are trained on so many vectors each.
 SAMPLES_PER_CODEWORD = 256
 
@@ -137,7 +139,9 @@ class VectorPlan:
     def task_memory_bytes(self) -> int:
         """The most a task is expected to hold, beside the models."""
         mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES
-        reduced = self.rows // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES
+        # A graph is built over the points of one partition, with all links of its nodes in hand.
+        graph = self.partition_rows * (4 * self.dim + 8 * self.graph_bytes) if self.hnsw else 0
+        reduced = self.rows // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
         return max(mapped, reduced) + 2 * self.model_bytes
 
     @property
@@ -146,9 +150,12 @@ class VectorPlan:
 
     @property
     def index_bytes(self) -> int:
-        # A graph keeps about 2m links of 8 bytes a node on level 0 and few above.
-        graph = self.rows * (2 * self.hnsw.m * 8 + 4) if self.hnsw else 0
-        return self.rows * self.code_bytes + graph + self.model_bytes
+        return self.rows * (self.code_bytes + self.graph_bytes) + self.model_bytes
+
+    @property
+    def graph_bytes(self) -> int:
+        """Of a node: about m links of 8 bytes, of up to 2m on level 0 and few above."""
+        return self.hnsw.m * 9 + 4 if self.hnsw else 0
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -229,15 +236,18 @@ def plan_vector(
     element = np.dtype(column.type.value_type.to_pandas_dtype())
     centroids = _given_centroids(options.ivf_centroids, options.num_partitions, dim, element)
     num_partitions = len(centroids) if centroids is not None else _num_partitions(options, rows)
+    if centroids is None and 0 < rows < num_partitions:
+        raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Ask for fewer")
     codebook = _given_codebook(options, dim, element)
     subs, bits = _code_shape(kind, options, dim, codebook)
     vector_bytes = dim * element.itemsize
     train_rows = 0 if centroids is not None else num_partitions * options.sample_rate
-    sample_rows = min(rows, max(train_rows, _codeword_rows(kind, bits, codebook), 1))
     task_rows = rows_per_task or max(1, TASK_BYTES // vector_bytes)
     tasks = whole_waves(-(-rows // task_rows), parallelism) if rows else 1
     code_bytes = 12 + _code_bytes(kind, dim, vector_bytes, subs, bits)
     reducers = _reducers(rows * code_bytes * REDUCE_COPIES, kind, parallelism, memory_bytes)
+    weighed = num_partitions * WEIGHED_ROWS if reducers > 1 else 0
+    sample_rows = min(rows, max(train_rows, _codeword_rows(kind, bits, codebook), weighed))
     return VectorPlan(
         pin=snapshot.pin(),
         column=column.path,
@@ -288,7 +298,10 @@ def _vector_column(snapshot: Snapshot, path: str) -> Column:
 
 
 def _check(options: VectorOptions, rows_per_task: int | None) -> None:
+    check_integers(seed=options.seed, num_bits=options.num_bits, max_level=options.max_level)
     check_at_least_one(
+        m=options.m,
+        ef_construction=options.ef_construction,
         num_partitions=options.num_partitions,
         target_partition_size=options.target_partition_size,
         num_sub_vectors=options.num_sub_vectors,
@@ -300,6 +313,12 @@ def _check(options: VectorOptions, rows_per_task: int | None) -> None:
         raise InvalidArgument("num_partitions and target_partition_size contradict each other", "Give one of the two")
     if (options.num_partitions or 0) > MAX_PARTITIONS:
         raise InvalidArgument(f"num_partitions must be at most {MAX_PARTITIONS:,}, not {options.num_partitions:,}")
+    if options.seed < 0:
+        raise InvalidArgument(f"seed must not be negative, but is {options.seed}")
+    if options.ivf_centroids is not None and options.target_partition_size is not None:
+        raise InvalidArgument("ivf_centroids and target_partition_size contradict each other", "Give one of the two")
+    if options.pq_codebook is not None and options.ivf_centroids is None:
+        raise InvalidArgument("a pq_codebook fits the centroids it was trained with", "Give ivf_centroids too")
 
 
 def _num_partitions(options: VectorOptions, rows: int) -> int:
@@ -371,7 +390,7 @@ def _given_centroids(
     if given is None:
         return None
     centroids = _as_floats(given, "ivf_centroids", element)
-    if centroids.ndim != 2 or centroids.shape[1] != dim or not len(centroids):
+    if centroids.ndim != 2 or centroids.shape[1] != dim or not 0 < len(centroids) <= MAX_PARTITIONS:
         raise InvalidArgument(f"ivf_centroids have the shape {centroids.shape}", f"Give [num_partitions, {dim}] floats")
     if num_partitions not in (None, len(centroids)):
         raise InvalidArgument(f"{len(centroids)} ivf_centroids contradict num_partitions={num_partitions}")

@@ -16,7 +16,12 @@ ROWS_PER_TASK = 2_500_000
 
 def task_memory(requested: int | None) -> int:
     """The memory budget of one task in bytes: as asked for, else from PENNON_TASK_MEMORY, else 1 GiB."""
-    memory = requested if requested is not None else int(os.environ.get("PENNON_TASK_MEMORY", DEFAULT_TASK_MEMORY))
+    memory = requested
+    if memory is None:
+        told = os.environ.get("PENNON_TASK_MEMORY", str(DEFAULT_TASK_MEMORY))
+        if not told.isdecimal():
+            raise InvalidArgument(f"PENNON_TASK_MEMORY is {told!r}", "Set it to a number of bytes")
+        memory = int(told)
     if memory < 64 << 20:
         raise InvalidArgument(f"a task memory of {memory} bytes is too little", "Give at least 64 MiB")
     return memory
@@ -68,6 +73,13 @@ def chosen_fragments(snapshot: Snapshot, fragment_ids: Sequence[int] | None) -> 
 
 
 def check_at_least_one(**sizes: int | None) -> None:
+    check_integers(**sizes)
     for label, value in sizes.items():
         if value is not None and value < 1:
             raise InvalidArgument(f"{label} must be at least 1, not {value}")
+
+
+def check_integers(**values: object) -> None:
+    for label, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | None):
+            raise InvalidArgument(f"{label} must be a whole number, not {value!r}")

@@ -34,9 +34,9 @@ def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) ->
     if plan.centroids is None and 0 < known < plan.num_partitions:
         if plan.partitions_asked_for:
             raise InvalidArgument(
-                f"{plan.num_partitions:,} partitions cannot be trained on the {known:,} vectors found in"
+                f"{plan.num_partitions:,} partitions cannot be trained on the {known:,} vectors sampled from"
                 f" {plan.column!r} of {snapshot.uri}",
-                "Ask for fewer partitions",
+                "Ask for fewer partitions, or a higher sample_rate",
             )
         plan = replace(plan, num_partitions=known)
     ivf = Ivf(plan.metric, _centroids(engine, snapshot.store, plan, files, scratch))

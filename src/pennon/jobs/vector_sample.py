@@ -19,7 +19,10 @@ from pennon.index.vector.vectors import Mask, Vectors, list_type, to_lists, to_m
 from pennon.jobs.plan_vector import VectorPlan
 from pennon.jobs.slices import cut_slices
 
-SAMPLE_TASKS_PER_CORE = 2
+# A task of the sample, and how many there are at least. They do not depend on the cores, so that neither does the
+# sample.
+SAMPLE_TASK_BYTES = 64 << 20
+SAMPLE_TASKS = 8
 # A part of a file is picked from the whole up to so many times as large, and read in runs where it is smaller.
 READ_SHARE = 4
 MOST_READS = 256
@@ -38,8 +41,8 @@ class SampleFile:
 def draw_sample(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> list[SampleFile]:
     """Every task draws its share of the sample and writes it below `scratch`."""
     fragments = [snapshot.manifest.fragments[f] for f in plan.fragments]
-    slices = cut_slices(fragments, engine.parallelism * SAMPLE_TASKS_PER_CORE) if plan.rows else []
-    tasks = list(enumerate(slices))
+    count = max(SAMPLE_TASKS, plan.sample_rows * plan.vector_bytes // SAMPLE_TASK_BYTES)
+    tasks = list(enumerate(cut_slices(fragments, count))) if plan.sample_rows else []
     return engine.map("sample", partial(_write_sample, plan.for_tasks(), scratch), tasks)
 
 

@@ -14,7 +14,8 @@ from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse import FragmentReuse
 from pennon.index.kind import Family
 from pennon.index.vector.details import TYPE_NAMES, TYPE_URL, VectorDetails
-from pennon.index.vector.kinds import VECTOR_KINDS
+from pennon.index.vector.kinds import VECTOR_KINDS, VectorKind
+from pennon.index.vector.metric import Metric
 from pennon.index.vector.segment import VectorSegment
 from pennon.index.vector.storage import read_kind
 from pennon.index.vector.vectors import is_vector_type
@@ -32,13 +33,18 @@ class VectorFamily:
         return is_vector_type(type_)
 
     def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        """From the details, else from the file, where older writers said nothing in the manifest."""
+        known = self.described(snapshot, segment)
+        return known[0].name if known else "VECTOR"
+
+    def described(self, snapshot: Snapshot, segment: IndexSegment) -> tuple[VectorKind, Metric] | None:
+        """From the details, else from the file, where older writers said nothing in the manifest. None: unknown."""
         try:
             details = VectorDetails.from_bytes(segment.details)
-            kind = details.kind if details else read_kind(snapshot.store, segment.directory, segment.file_sizes)
+            if details is not None:
+                return details.kind, details.metric
+            return read_kind(snapshot.store, segment.directory, segment.file_sizes)
         except PennonError:
-            return "VECTOR"
-        return kind.name
+            return None
 
     def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
         return True

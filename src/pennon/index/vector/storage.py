@@ -200,11 +200,11 @@ class VectorFiles:
                 raise ValueError(f"{found} in the column {field.name}, where {field.type} is expected")
 
 
-def read_kind(store: Store, directory: str, sizes: Mapping[str, int]) -> VectorKind:
-    """Which of the seven a segment is, from its file alone."""
+def read_kind(store: Store, directory: str, sizes: Mapping[str, int]) -> tuple[VectorKind, Metric]:
+    """Which of the seven a segment is and for which metric, from its file alone."""
     file = LanceFile(store, f"{directory}/{INDEX_FILE}", sizes.get(INDEX_FILE))
     try:
-        return _read_kind(file.metadata)[0]
+        return _read_kind(file.metadata)
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedFile(f"{file.where} does not say what kind of index it holds", "Rebuild the index") from error
 

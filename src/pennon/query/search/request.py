@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -63,6 +63,14 @@ class SearchRequest:
     with_row_address: bool = False
     use_index: bool = True
     threads: int | None = None  # for a batch; as many as there are cores by default
+
+    @classmethod
+    def of(cls, column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
+        strange = sorted(options.keys() - SearchOptions.__annotations__.keys())
+        if strange:
+            known = ", ".join(SearchOptions.__annotations__)
+            raise InvalidArgument(f"searches take no option {strange[0]!r}", f"They take: {known}")
+        return cls(column, k, **options)
 
 
 @dataclass(frozen=True, eq=False)
