@@ -20,8 +20,9 @@ from pennon.index.vector.kinds import SubIndex, vector_kind
 from pennon.jobs.build_btree import build_btree
 from pennon.jobs.build_vector import build_vector
 from pennon.jobs.plan_btree import BTreeOptions, BTreePlan, plan_btree
-from pennon.jobs.plan_vector import GRAPH_OPTIONS, QUANTIZER_OPTIONS, VectorOptions, VectorPlan, plan_vector
+from pennon.jobs.plan_vector import VectorPlan, plan_vector
 from pennon.jobs.publish import add_segment, check_name_free, publish
+from pennon.jobs.vector_options import GRAPH_OPTIONS, QUANTIZER_OPTIONS, VectorOptions
 
 Plan = BTreePlan | VectorPlan
 

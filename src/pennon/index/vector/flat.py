@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,9 +17,10 @@ import pyarrow as pa
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric, squared_l2, squared_lengths
 from pennon.index.vector.model import Model
-from pennon.index.vector.quantizer import FEW_QUERIES, Columns
-from pennon.index.vector.topk import smallest
-from pennon.index.vector.vectors import Floats, Positions, Vectors, list_type
+from pennon.index.vector.products import inner_products
+from pennon.index.vector.quantizer import FEW_QUERIES, Columns, ScorerBase
+from pennon.index.vector.scan import CodeList, MakeScanner, code_list, float_scanner, scan_nearest
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, list_type, row_chunks
 
 COLUMN = "flat"
 
@@ -26,6 +28,7 @@ COLUMN = "flat"
 @dataclass(frozen=True)
 class FlatQuantizer(Model):
     name: ClassVar[str] = "FLAT"
+    scanned_queries: ClassVar[int] = 1
 
     metric: Metric
     dim: int
@@ -68,19 +71,34 @@ class FlatQuantizer(Model):
         vectors = columns[COLUMN]
         if self.metric is Metric.COSINE:
             # The column's type may have rounded the length away from 1.
-            return FlatScorer(_of_length_one(vectors.astype(np.float32, copy=False)))
+            return FlatScorer(self, _of_length_one(vectors.astype(np.float32, copy=False)))
         if self.metric is Metric.DOT:
-            return FlatScorer(vectors.astype(np.float32, copy=False))
+            return FlatScorer(self, np.ascontiguousarray(vectors, dtype=np.float32))
         # Seen from the centroid, so that matrix products keep the digits in which the vectors of a partition differ.
         origin = centroid.astype(np.result_type(self.element, np.float32))
         rows = (vectors - origin).astype(np.float32, copy=False)
-        return FlatScorer(rows, origin, squared_lengths(rows))
+        return FlatScorer(self, rows, origin, squared_lengths(rows))
+
+    def scan(
+        self, query: Vectors, probed: Sequence[FlatScorer], k: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Positions]:
+        by_l2 = self.metric is Metric.L2
+        origins = [scorer.origin for scorer in probed if scorer.origin is not None]
+        points = query - np.stack(origins) if by_l2 else query
+        lists = [scorer.code_list for scorer in probed]
+        values, keys = scan_nearest(self._scanner, points, lists, k, allowed, largest=not by_l2)
+        return values if by_l2 else 1 - values, keys
+
+    @cached_property
+    def _scanner(self) -> MakeScanner:
+        return float_scanner(self.dim, by_l2=self.metric is Metric.L2)
 
 
 @dataclass(frozen=True, eq=False)
-class FlatScorer:
+class FlatScorer(ScorerBase):
     """Rows as float32. With lengths: l2 between rows and queries seen from the origin; else 1 - the inner product."""
 
+    quantizer: FlatQuantizer
     rows: Floats
     origin: Vectors | None = None
     lengths: Floats | None = None
@@ -92,39 +110,51 @@ class FlatScorer:
     def nbytes(self) -> int:
         return self.rows.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
 
+    @cached_property
+    def code_list(self) -> CodeList:
+        return code_list(self.rows)
+
+    def points(self, queries: Vectors) -> Floats:
+        """Queries seen from the origin."""
+        shifted = queries if self.origin is None else queries - self.origin
+        return shifted.astype(np.float32, copy=False)
+
     def distances(self, queries: Vectors) -> Floats:
-        if self.lengths is None:
-            found = queries.astype(np.float32, copy=False) @ self.rows.T
-            return np.subtract(1, found, out=found)
-        points = self._seen_from_origin(queries)
-        if len(points) <= FEW_QUERIES:
+        points = self.points(queries)
+        if self.lengths is not None and len(points) <= FEW_QUERIES:
             return squared_l2(points, self.rows)
-        found = (points * np.float32(-2)) @ self.rows.T
+        found = np.empty((len(points), len(self)), dtype=np.float32)
+        inner_products(points * np.float32(-1 if self.lengths is None else -2), self.rows, found)
+        if self.lengths is None:
+            found += np.float32(1)
+            return found
         found += self.lengths
         found += squared_lengths(points)[:, None]
         return np.maximum(found, 0, out=found)
 
     def nearest(self, queries: Vectors, k: int) -> tuple[Floats, Positions]:
-        values, positions = smallest(self.distances(queries), k)
-        if self.lengths is not None and len(queries) > FEW_QUERIES and len(self):
-            values, positions = self._measured_again(queries, values, positions)
-        return values, positions
+        values, positions = super().nearest(queries, k)
+        if len(queries) <= FEW_QUERIES or self.lengths is None:
+            return values, positions
+        row, column = np.nonzero(positions >= 0)
+        values[row, column] = self.measure(queries, row, positions[row, column])
+        order = np.argsort(values, axis=1, kind="stable")
+        return np.take_along_axis(values, order, axis=1), np.take_along_axis(positions, order, axis=1)
 
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> FlatScorer:
         lengths = None if self.lengths is None else self.lengths[positions]
-        return FlatScorer(self.rows[positions], self.origin, lengths)
+        return FlatScorer(self.quantizer, self.rows.take(positions, axis=0), self.origin, lengths)
 
-    def _measured_again(self, queries: Vectors, values: Floats, positions: Positions) -> tuple[Floats, Positions]:
+    def measure(self, queries: Vectors, which: Positions, positions: Positions) -> Floats | None:
         """Products find the nearest; what is reported of them is measured by differences: 0 for an equal vector."""
-        differences = self.rows[positions] - self._seen_from_origin(queries)[:, None]
-        exact = np.einsum("qkd,qkd->qk", differences, differences)
-        exact[positions < 0] = values[positions < 0]
-        order = np.argsort(exact, axis=1, kind="stable")
-        return np.take_along_axis(exact, order, axis=1), np.take_along_axis(positions, order, axis=1)
-
-    def _seen_from_origin(self, queries: Vectors) -> Floats:
-        shifted = queries if self.origin is None else queries - self.origin
-        return shifted.astype(np.float32, copy=False)
+        if self.lengths is None:
+            return None
+        points, found = self.points(queries), np.empty(len(which), dtype=np.float32)
+        for pairs in row_chunks(len(which), self.rows.shape[1]):
+            differences = self.rows.take(positions[pairs], axis=0)
+            differences -= points.take(which[pairs], axis=0)
+            np.einsum("id,id->i", differences, differences, out=found[pairs])
+        return found
 
 
 def _of_length_one(vectors: Vectors) -> Vectors:

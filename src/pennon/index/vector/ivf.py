@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-import faiss
 import numpy as np
 import numpy.typing as npt
 
-from pennon.errors import InvalidArgument
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.model import Model
 from pennon.index.vector.tensor import from_tensor, to_tensor
@@ -46,23 +45,10 @@ class Ivf(Model):
 
     @classmethod
     def train(cls, sample: Vectors, metric: Metric, num_partitions: int, *, max_iters: int = 50, seed: int = 0) -> Self:
-        """k-means over the whole sample; for dot, as stock, over directions: centroids have length 1."""
-        if len(sample) < num_partitions:
-            raise InvalidArgument(
-                f"{num_partitions} partitions cannot be trained on {len(sample)} vectors", "Ask for fewer partitions"
-            )
-        points = np.ascontiguousarray(sample, dtype=np.float32)
-        clustering: Any = faiss.Kmeans(
-            points.shape[1],
-            num_partitions,
-            niter=max_iters,
-            seed=seed,
-            spherical=not metric.by_l2,
-            min_points_per_centroid=1,
-            max_points_per_centroid=len(points),
-        )
-        clustering.train(points)
-        return cls(metric, clustering.centroids.astype(sample.dtype))
+        """k-means over the sample in at most so many full passes; for dot, as stock, over directions of length 1."""
+        spherical = not metric.by_l2
+        trained = train_kmeans(sample, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
+        return cls(metric, trained.centroids.astype(sample.dtype))
 
     def assign(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
         """The partition of each vector, and its distance to the centroid on the scale of `loss`."""
@@ -92,35 +78,35 @@ class Ivf(Model):
         return finite.astype(np.float64).sum(axis=0) / max(len(finite), 1)
 
     @cached_property
-    def _centred(self) -> tuple[Floats, Floats]:
-        """Centroids as the products see them, and the part of a score that is theirs alone.
+    def _factors(self) -> Floats:
+        """Columns [-2c, |c|²], for dot [-c, 0]: their product with [x, 1] lacks nothing of a distance but x's own part.
 
         A centroid that is not finite belongs to an empty partition and is nearest to nothing.
         """
         finite = self._finite
         known = np.where(finite[:, None], self.centroids, self._middle)
-        if self.metric.by_l2:
-            centred = self._from_middle(known)
-            return centred, np.where(finite, squared_lengths(centred), np.float32(np.inf))
-        return known.astype(np.float32), np.where(finite, np.float32(0), np.float32(np.inf))
+        factors = np.empty((self.dim + 1, self.num_partitions), dtype=np.float32)
+        seen = self._seen(known)[:, :-1]
+        np.multiply(seen.T, np.float32(-2 if self.metric.by_l2 else -1), out=factors[:-1])
+        factors[-1] = np.where(finite, squared_lengths(seen) if self.metric.by_l2 else np.float32(0), np.inf)
+        return factors
 
-    def _from_middle(self, vectors: Vectors) -> Floats:
+    def _seen(self, vectors: Vectors) -> Floats:
+        """[x, 1], for l2 with x as seen from the middle of the centroids."""
+        points = np.ones((len(vectors), self.dim + 1), dtype=np.float32)
+        if not self.metric.by_l2:
+            points[:, :-1] = vectors
+            return points
         # float16 is widened first: its own subtraction would round away what assignment depends on.
         wide = np.result_type(vectors, np.float32)
-        return np.subtract(vectors, self._middle.astype(wide), dtype=wide).astype(np.float32, copy=False)
+        np.subtract(vectors, self._middle.astype(wide), dtype=wide, out=points[:, :-1], casting="same_kind")
+        return points
 
     def _scores(self, vectors: Vectors) -> tuple[Floats, Floats]:
         """Scores that order the centroids for each vector, and what its scores lack to be distances."""
-        centroids, lengths = self._centred
-        if not self.metric.by_l2:
-            points, factor, rest = vectors.astype(np.float32, copy=False), -1, np.ones(len(vectors), dtype=np.float32)
-        else:
-            points = self._from_middle(vectors)
-            factor, rest = -2, squared_lengths(points)
-        scores = points @ centroids.T
-        scores *= factor
-        scores += lengths
-        return scores, rest
+        points = self._seen(vectors)
+        rest = squared_lengths(points[:, :-1]) if self.metric.by_l2 else np.ones(len(vectors), dtype=np.float32)
+        return points @ self._factors, rest
 
 
 @dataclass(frozen=True, eq=False)

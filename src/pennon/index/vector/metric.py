@@ -41,9 +41,11 @@ class Metric(StrEnum):
         A row whose squared length overflows float32 has no distance to anything; stock fails to build an index over
         such a row, here it is left out like an infinite one.
         """
-        mask = np.isfinite(squared_lengths(vectors))
+        lengths = squared_lengths(vectors)
+        mask = np.isfinite(lengths)
         if self is Metric.COSINE:
-            mask &= _lengths_as_stock(vectors) > 0
+            # float32 may lose the length of a short float64 vector.
+            mask &= _lengths_as_stock(vectors) > 0 if vectors.dtype == np.float64 else lengths > 0
         return mask
 
     def prepare(self, vectors: Vectors) -> Vectors:

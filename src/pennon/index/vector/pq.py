@@ -7,29 +7,33 @@ partition of n rows lie column by column, `[bytes][n]`, cut into n rows again.
 
 `storage_metadata` is `{"codebook_position": global buffer, "nbits", "num_sub_vectors", "dimension",
 "codebook_tensor": [], "transposed"}`, every key needed. The codebook's tensor says shape `[2^nbits, D]`, but its bytes
-are `[m][2^nbits][D / m]`.
+are `[m][2^nbits][D / m]`. Older writers have it inside the metadata, as the bytes of `codebook_tensor`, leave out
+`transposed` where codes are not; the seed has a tensor of shape `[2^nbits, m, D / m]` with its values in that order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
-import faiss
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument
+from pennon.format.pb import lance_pb2 as pb
 from pennon.index.vector.ivf import Ivf, PartitionIds
+from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.model import Model
-from pennon.index.vector.quantizer import FEW_QUERIES, QUANTIZER_BUFFER, Columns, residuals
-from pennon.index.vector.tensor import read_tensor, to_tensor
-from pennon.index.vector.topk import heap_over, smallest
-from pennon.index.vector.vectors import Codes, Floats, Positions, Vectors, list_type, row_chunks
+from pennon.index.vector.pq_lists import search_lists
+from pennon.index.vector.products import inner_products
+from pennon.index.vector.quantizer import QUANTIZER_BUFFER, Columns, ScorerBase, residuals
+from pennon.index.vector.scan import CodeList, MakeScanner, code_list, scan_nearest, table_scanner
+from pennon.index.vector.tensor import from_tensor, to_tensor
+from pennon.index.vector.vectors import Codes, Floats, Mask, Positions, Vectors, list_type, row_chunks
 
 COLUMN = "__pq_code"
 
@@ -40,6 +44,7 @@ ENCODED_ROWS = 256
 @dataclass(frozen=True, eq=False)
 class ProductQuantizer(Model):
     name: ClassVar[str] = "PQ"
+    scanned_queries: ClassVar[int] = 2
 
     metric: Metric
     codebook: Vectors  # [m, 2^bits, dim / m], in the column's type
@@ -72,18 +77,16 @@ class ProductQuantizer(Model):
         max_iters: int = 50,
         seed: int = 0,
     ) -> Self:
-        """k-means in each sub-space, over the whole sample."""
+        """k-means in each sub-space, in at most so many full passes over the sample."""
         check_shape(ivf.dim, num_sub_vectors, num_bits)
-        targets = _targets(sample, ivf.metric, ivf.centroids, ivf.assign(sample)[0])
-        # A sample smaller than the codebook is repeated: each of its vectors then has a codeword of its own.
-        targets = np.resize(targets, (max(len(targets), 1 << num_bits), ivf.dim))
-        trained = faiss.ProductQuantizer(ivf.dim, num_sub_vectors, num_bits)
-        trained.cp.niter, trained.cp.seed = max_iters, seed
-        trained.cp.min_points_per_centroid = 1
-        trained.cp.max_points_per_centroid = len(targets)
-        trained.train(targets)
-        codebook = faiss.vector_to_array(trained.centroids).reshape(num_sub_vectors, 1 << num_bits, -1)
-        return cls(ivf.metric, codebook.astype(ivf.element))
+        parts = np.split(cls.targets(sample, ivf), num_sub_vectors, axis=1)
+        words = [train_codebook(part, num_bits, max_iters=max_iters, seed=seed + i) for i, part in enumerate(parts)]
+        return cls(ivf.metric, np.stack(words).astype(ivf.element))
+
+    @staticmethod
+    def targets(sample: Vectors, ivf: Ivf) -> Floats:
+        """What is encoded of vectors, and so what codebooks are trained on."""
+        return _targets(sample, ivf.metric, ivf.centroids, ivf.assign(sample)[0])
 
     def fields(self) -> list[pa.Field]:
         return [pa.field(COLUMN, list_type(pa.uint8(), self.code_bytes))]
@@ -117,10 +120,12 @@ class ProductQuantizer(Model):
     def from_metadata(cls, metadata: Mapping[str, Any], ivf: Ivf, read_buffer: Callable[[int], bytes]) -> Self:
         num_sub_vectors, num_bits, dim = (int(metadata[key]) for key in ("num_sub_vectors", "nbits", "dimension"))
         check_shape(dim, num_sub_vectors, num_bits)
-        codebook = read_tensor(read_buffer(int(metadata["codebook_position"])))
-        if codebook.shape != (1 << num_bits, dim) or codebook.dtype != ivf.element:
-            raise ValueError(f"a codebook of shape {codebook.shape} and type {codebook.dtype}")
-        return cls(ivf.metric, codebook.reshape(num_sub_vectors, 1 << num_bits, -1), bool(metadata["transposed"]))
+        inside = bytes(metadata.get("codebook_tensor") or [])
+        tensor = pb.Tensor.FromString(inside or read_buffer(int(metadata.get("codebook_position", QUANTIZER_BUFFER))))
+        codebook = _read_codebook(tensor, num_sub_vectors)
+        if codebook.shape != (num_sub_vectors, 1 << num_bits, dim // num_sub_vectors) or codebook.dtype != ivf.element:
+            raise ValueError(f"a codebook of shape {tuple(tensor.shape)} and type {codebook.dtype}")
+        return cls(ivf.metric, codebook, bool(metadata.get("transposed", False)))
 
     def points(self, columns: Columns) -> Floats:
         return self.book.decode(columns[COLUMN])
@@ -133,7 +138,43 @@ class ProductQuantizer(Model):
         return np.ascontiguousarray(points, dtype=np.float32)
 
     def scorer(self, columns: Columns, centroid: Vectors) -> PqScorer:
-        return PqScorer(self, columns[COLUMN], centroid)
+        return PqScorer(self, np.ascontiguousarray(columns[COLUMN]), centroid)
+
+    def scan(
+        self, query: Vectors, probed: Sequence[PqScorer], k: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Positions]:
+        by_l2 = self.metric.by_l2
+        points = query - np.stack([scorer.centroid for scorer in probed]) if by_l2 else query
+        lists = [scorer.code_list for scorer in probed]
+        values, keys = scan_nearest(self._scanner, points, lists, k, allowed, largest=not by_l2)
+        return values if by_l2 else 1 - values, keys
+
+    @property
+    def lists_searchable(self) -> bool:
+        """faiss subtracts centroids in float32, the format in the column's type."""
+        return not self.metric.by_l2 or self.codebook.dtype != np.float16
+
+    def search_lists(
+        self,
+        probed: Sequence[Any],
+        queries: Vectors,
+        places: Positions,
+        k: int,
+        allowed: Mask | None,
+        threads: int,
+    ) -> tuple[Floats, Positions]:
+        """As `scan`, for many queries at once: places[i] are those of the scorers for query i, -1 for none. What is
+        found comes in any order."""
+        centroids = np.stack([scorer.centroid for scorer in probed]) if self.metric.by_l2 else None
+        lists = [scorer.code_list for scorer in probed]
+        values, keys = search_lists(self.book.words, centroids, lists, queries, places, k, allowed, threads)
+        values = np.maximum(values, 0) if self.metric.by_l2 else 1 - values
+        values[keys < 0] = np.inf
+        return values, keys
+
+    @cached_property
+    def _scanner(self) -> MakeScanner:
+        return table_scanner(self.book.words, by_l2=self.metric.by_l2)
 
     @cached_property
     def book(self) -> ByteBook:
@@ -181,16 +222,9 @@ class ByteBook:
         flat = np.add(codes, np.arange(count) * 256, dtype=np.intp)
         return self.words.reshape(-1, width).take(flat.reshape(-1), axis=0).reshape(len(codes), count * width)
 
-    @cached_property
-    def faiss(self) -> Any:
-        count, size, width = self.words.shape
-        quantizer = faiss.ProductQuantizer(count * width, count, size.bit_length() - 1)
-        faiss.copy_array_to_vector(self.words.reshape(-1), quantizer.centroids)
-        return quantizer
-
 
 @dataclass(frozen=True, eq=False)
-class PqScorer:
+class PqScorer(ScorerBase):
     """Few queries: faiss sums one table entry per byte. Many: the decoded rows, a chunk at a time, by products."""
 
     quantizer: ProductQuantizer
@@ -202,7 +236,11 @@ class PqScorer:
 
     @property
     def nbytes(self) -> int:
-        return self.codes.nbytes + self.centroid.nbytes
+        return self.codes.nbytes + self.centroid.nbytes + 4 * len(self)
+
+    @cached_property
+    def code_list(self) -> CodeList:
+        return code_list(self.codes)
 
     def distances(self, queries: Vectors) -> Floats:
         points = self.quantizer.query_points(queries, self.centroid)
@@ -211,26 +249,32 @@ class PqScorer:
         scaled = points * np.float32(-2 if by_l2 else -1)
         for rows in row_chunks(len(self), self.quantizer.dim):
             decoded = self.quantizer.book.decode(self.codes[rows])
-            np.matmul(scaled, decoded.T, out=found[:, rows])
-            found[:, rows] += squared_lengths(decoded) if by_l2 else np.float32(1)
-        if by_l2:
-            found += squared_lengths(points)[:, None]
-            np.maximum(found, 0, out=found)
-        return found
-
-    def nearest(self, queries: Vectors, k: int) -> tuple[Floats, Positions]:
-        if len(queries) > FEW_QUERIES or k >= len(self):
-            return smallest(self.distances(queries), k)
-        points = self.quantizer.query_points(queries, self.centroid)
-        values, positions = np.empty((len(points), k), dtype=np.float32), np.empty((len(points), k), dtype=np.int64)
-        by_l2 = self.quantizer.metric.by_l2
-        heap = heap_over(values, positions, largest=not by_l2)
-        search = self.quantizer.book.faiss.search if by_l2 else self.quantizer.book.faiss.search_ip
-        search(faiss.swig_ptr(points), len(points), faiss.swig_ptr(self.codes), len(self), heap, True)
-        return values if by_l2 else 1 - values, positions
+            inner_products(scaled, decoded, found[:, rows])
+        if not by_l2:
+            found += np.float32(1)
+            return found
+        found += self._lengths
+        found += squared_lengths(points)[:, None]
+        return np.maximum(found, 0, out=found)
 
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> PqScorer:
-        return PqScorer(self.quantizer, self.codes[positions], self.centroid)
+        return PqScorer(self.quantizer, self.codes.take(positions, axis=0), self.centroid)
+
+    @cached_property
+    def _lengths(self) -> Floats:
+        """Squared lengths of the decoded rows."""
+        lengths = np.empty(len(self), dtype=np.float32)
+        for rows in row_chunks(len(self), self.quantizer.dim):
+            lengths[rows] = squared_lengths(self.quantizer.book.decode(self.codes[rows]))
+        return lengths
+
+
+def train_codebook(targets: Floats, num_bits: int, *, max_iters: int = 50, seed: int = 0) -> Floats:
+    """The codewords of one sub-space, [2^bits, width], from that part of the targets."""
+    size = 1 << num_bits
+    # A sample smaller than the codebook is repeated: each of its vectors then has a codeword of its own.
+    points = np.resize(targets, (max(len(targets), size), targets.shape[1]))
+    return train_kmeans(points, size, max_iters=max_iters, seed=seed).centroids.astype(np.float32, copy=False)
 
 
 def check_shape(dim: int, num_sub_vectors: int, num_bits: int) -> None:
@@ -244,6 +288,16 @@ def check_shape(dim: int, num_sub_vectors: int, num_bits: int) -> None:
         )
     if num_bits == 4 and num_sub_vectors % 2:
         raise InvalidArgument(f"4-bit PQ needs an even number of sub-vectors, not {num_sub_vectors}")
+
+
+def _read_codebook(tensor: pb.Tensor, num_sub_vectors: int) -> Vectors:
+    """As [m, 2^bits, dim / m]."""
+    if len(tensor.shape) != 3:
+        words = from_tensor(tensor)
+        return words.reshape(num_sub_vectors, len(words), -1)
+    size, shape = tensor.shape[0], tuple(tensor.shape)
+    flat = pb.Tensor(data_type=tensor.data_type, shape=[size, shape[1] * shape[2]], data=tensor.data)
+    return np.ascontiguousarray(from_tensor(flat).reshape(shape).transpose(1, 0, 2))
 
 
 def _targets(vectors: Vectors, metric: Metric, centroids: Vectors, partition_ids: PartitionIds) -> Floats:

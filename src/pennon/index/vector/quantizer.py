@@ -17,16 +17,30 @@ import pyarrow as pa
 
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.vectors import Floats, Positions, Vectors
+from pennon.index.vector.topk import smallest
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
 # Global buffer 1 of both index files is the IVF message; what a quantizer keeps there comes next.
 QUANTIZER_BUFFER = 2
 
-# Up to so many queries a kernel that scores one query at a time beats a matrix product, which must first turn the
-# partition's codes into floats.
+# Up to so many queries are compared with vectors one by one.
 FEW_QUERIES = 4
+
+
+class Scans(Protocol):
+    # Up to so many queries of a partition are scanned one by one. More of them are worth a matrix product, for which
+    # codes must become floats.
+    scanned_queries: ClassVar[int]
+
+    def scan(
+        self, query: Vectors, probed: Sequence[Any], k: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Positions]:
+        """For one query (a matrix of one row) the k nearest rows of some scorers, ascending, and their keys, which are
+        place of the scorer << POSITION_BITS | position; infinity at key -1 where there are fewer. Only rows of
+        `allowed` count, which has those of all scorers one after another."""
+        ...
 
 
 class Scorer(Protocol):
@@ -49,8 +63,30 @@ class Scorer(Protocol):
         """The same partition reduced to some of its rows, in the order given."""
         ...
 
+    def measure(self, queries: Vectors, which: Positions, positions: Positions) -> Floats | None:
+        """Distances of single rows, number i to query which[i]; None where `distances` gives nothing less exact."""
+        ...
 
-class Quantizer(Protocol):
+
+class ScorerBase:
+    """What scorers have in common. Each has `quantizer: Scans`, which knows its kind."""
+
+    quantizer: Any
+
+    def distances(self, queries: Vectors) -> Floats:
+        raise NotImplementedError
+
+    def nearest(self, queries: Vectors, k: int) -> tuple[Floats, Positions]:
+        if not 0 < len(queries) <= self.quantizer.scanned_queries:
+            return smallest(self.distances(queries), k)
+        found = [self.quantizer.scan(queries[row : row + 1], [self], k) for row in range(len(queries))]
+        return np.stack([values for values, _ in found]), np.stack([positions for _, positions in found])
+
+    def measure(self, queries: Vectors, which: Positions, positions: Positions) -> Floats | None:
+        return None
+
+
+class Quantizer(Scans, Protocol):
     name: ClassVar[str]
 
     @property

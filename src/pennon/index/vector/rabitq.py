@@ -13,8 +13,9 @@ rotates the query's residual instead of the query and knows signs, add and scale
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -35,10 +36,11 @@ from pennon.index.vector.rabitq_layout import (
     unpack_rows,
     unpack_stream,
 )
-from pennon.index.vector.rabitq_scorer import RabitScorer
+from pennon.index.vector.rabitq_scorer import Estimator, RabitScorer
+from pennon.index.vector.rabitq_signs import Signs
 from pennon.index.vector.rotation import FastRotation, MatrixRotation, Rotation
 from pennon.index.vector.tensor import read_tensor, to_tensor
-from pennon.index.vector.vectors import Floats, Vectors, list_type, row_chunks
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, list_type, row_chunks
 
 SIGNS = "_rabit_codes"
 ADD, SCALE, ERROR = "__add_factors", "__scale_factors", "__error_factors"
@@ -55,6 +57,7 @@ CONFIDENCE = 1.9
 @dataclass(frozen=True, eq=False)
 class RabitQuantizer(Model):
     name: ClassVar[str] = "RQ"
+    scanned_queries: ClassVar[int] = Estimator.scanned_queries
 
     metric: Metric
     rotation: Rotation
@@ -146,16 +149,26 @@ class RabitQuantizer(Model):
         return np.concatenate([plain, self.rotation.apply_to_queries(plain)], axis=1)
 
     def scorer(self, columns: Columns, centroid: Vectors) -> RabitScorer:
-        centre = centroid.astype(np.float32)
-        codes = columns[SIGNS]
-        if self.extra_bits:
-            signs = np.unpackbits(codes, axis=1, count=self.dim, bitorder="little")
-            extra = unpack_blocked(columns[EXTRA], self.extra_bits, self.dim)
-            width = np.uint16 if self.num_bits > 8 else np.uint8
-            codes = signs.astype(width) << width(self.extra_bits) | extra
-        add, scale = (columns[name] for name in ((ADD_EXTRA, SCALE_EXTRA) if self.extra_bits else (ADD, SCALE)))
-        turned = self.rotation.apply_to_queries(centre[None])[0] if self.estimator == RESIDUAL_QUERY else None
-        return RabitScorer(self.metric, codes, self.extra_bits, add, scale, centre, turned)
+        centre, codes = centroid.astype(np.float32), columns[SIGNS]
+        error = columns[ERROR] if self.extra_bits else np.zeros(len(codes), dtype=np.float32)
+        signs = Signs.of(codes, columns[ADD], columns[SCALE], error)
+        if not self.extra_bits:
+            turned = self.rotation.apply_to_queries(centre[None])[0] if self.estimator == RESIDUAL_QUERY else None
+            return RabitScorer(signs.codes, signs.factors[:2], self._estimator, signs, centre, turned)
+        width = np.uint16 if self.num_bits > 8 else np.uint8
+        high = np.unpackbits(codes, axis=1, count=self.dim, bitorder="little").astype(width) << width(self.extra_bits)
+        numbers = high | unpack_blocked(columns[EXTRA], self.extra_bits, self.dim)
+        factors = np.stack([columns[ADD_EXTRA], columns[SCALE_EXTRA]])
+        return RabitScorer(numbers, factors, self._estimator, signs, centre)
+
+    def scan(
+        self, query: Floats, probed: Sequence[RabitScorer], k: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Positions]:
+        return self._estimator.scan(query, probed, k, allowed)
+
+    @cached_property
+    def _estimator(self) -> Estimator:
+        return Estimator(self.metric, self.dim, self.extra_bits, self.estimator == RESIDUAL_QUERY)
 
     def _encode(self, differences: Floats, centres: Floats, turned_centres: Floats) -> Columns:
         """One chunk of residuals, with the centroid of each row, plain and rotated."""

@@ -9,8 +9,9 @@ quantized too and integers are compared; for dot it is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import faiss
@@ -21,9 +22,19 @@ import pyarrow as pa
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.model import Model
-from pennon.index.vector.quantizer import FEW_QUERIES, Columns
-from pennon.index.vector.topk import smallest
-from pennon.index.vector.vectors import Codes, Floats, Positions, Vectors, list_type, row_chunks
+from pennon.index.vector.products import inner_products
+from pennon.index.vector.quantizer import Columns, ScorerBase
+from pennon.index.vector.scan import (
+    CodeList,
+    MakeScanner,
+    byte_scanner,
+    code_list,
+    number_codec,
+    scan_nearest,
+    scanned_width,
+    widened,
+)
+from pennon.index.vector.vectors import Codes, Floats, Mask, Positions, Vectors, list_type, row_chunks
 
 COLUMN = "__sq_code"
 NUM_BITS = 8
@@ -31,13 +42,11 @@ NUM_BITS = 8
 # Codes of l2 queries are seen from the middle of a byte: sums of products stay integers that float32 holds exactly.
 MIDDLE = np.float32(128)
 
-# faiss reads codes with vector instructions only when their width is a multiple of this.
-SCANNED_WIDTH = 16
-
 
 @dataclass(frozen=True)
 class ScalarQuantizer(Model):
     name: ClassVar[str] = "SQ"
+    scanned_queries: ClassVar[int] = 4
 
     metric: Metric
     dim: int
@@ -95,13 +104,37 @@ class ScalarQuantizer(Model):
 
     def scorer(self, columns: Columns, centroid: Vectors) -> SqScorer:
         codes = columns[COLUMN]
+        lengths = np.empty(len(codes), dtype=np.float32) if self.metric.by_l2 else None
+        if lengths is not None:
+            for rows in row_chunks(*codes.shape):
+                centred = codes[rows].astype(np.float32) - MIDDLE
+                np.einsum("ij,ij->i", centred, centred, out=lengths[rows])
+        return SqScorer(self, widened(codes, scanned_width(self.dim)), lengths)
+
+    def scan(
+        self, query: Floats, probed: Sequence[SqScorer], k: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Positions]:
+        by_l2 = self.metric.by_l2
+        points = widened(query + MIDDLE if by_l2 else query, scanned_width(self.dim))
+        lists = [scorer.code_list for scorer in probed]
+        values, keys = scan_nearest(self._scanner, points, lists, k, allowed, largest=not by_l2)
+        values = values * np.float32(self.step**2) if by_l2 else self.from_products(query, values[None])[0]
+        values[keys < 0] = np.inf
+        return values, keys
+
+    def from_products(self, queries: Floats, products: Floats) -> Floats:
+        """dot: 1 - q·(low + step * code)."""
+        products *= np.float32(-self.step)
+        products += 1 - np.float32(self.low) * queries.sum(axis=1)[:, None]
+        return products
+
+    @cached_property
+    def _scanner(self) -> MakeScanner:
+        width = scanned_width(self.dim)
         if not self.metric.by_l2:
-            return SqScorer(self, codes)
-        lengths = np.empty(len(codes), dtype=np.float32)
-        for rows in row_chunks(*codes.shape):
-            centred = codes[rows].astype(np.float32) - MIDDLE
-            np.einsum("ij,ij->i", centred, centred, out=lengths[rows])
-        return SqScorer(self, codes, lengths)
+            return byte_scanner(number_codec(width), faiss.METRIC_INNER_PRODUCT)
+        # Queries are codes too, and faiss compares bytes with bytes.
+        return byte_scanner(faiss.ScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit_direct), faiss.METRIC_L2)
 
     def _codes(self, vectors: Vectors) -> Codes:
         codes = np.zeros(vectors.shape, dtype=np.uint8)
@@ -118,11 +151,11 @@ class ScalarQuantizer(Model):
 
 
 @dataclass(frozen=True, eq=False)
-class SqScorer:
+class SqScorer(ScorerBase):
     """Few queries: faiss reads the bytes. Many: bytes become floats, a chunk at a time, for matrix products."""
 
     quantizer: ScalarQuantizer
-    codes: Codes
+    codes: Codes  # filled up with zeros to the width that faiss reads fast
     lengths: Floats | None = None  # squared lengths of the codes seen from the middle; l2 and cosine
 
     def __len__(self) -> int:
@@ -132,65 +165,23 @@ class SqScorer:
     def nbytes(self) -> int:
         return self.codes.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
 
+    @cached_property
+    def code_list(self) -> CodeList:
+        return code_list(self.codes)
+
     def distances(self, queries: Floats) -> Floats:
         found = np.empty((len(queries), len(self)), dtype=np.float32)
-        for rows in row_chunks(*self.codes.shape):
-            np.matmul(queries, self.codes[rows].astype(np.float32).T, out=found[:, rows])
+        dim, points = self.quantizer.dim, queries if self.lengths is None else queries * np.float32(-2)
+        for rows in row_chunks(len(self), dim):
+            inner_products(points, self.codes[rows, :dim].astype(np.float32), found[:, rows])
         if self.lengths is None:
-            return self._from_products(queries, found)
+            return self.quantizer.from_products(queries, found)
         # (q - x)^2 = q^2 + x^2 - 2 q (code - middle), all seen from the middle.
-        found -= MIDDLE * queries.sum(axis=1)[:, None]
-        found *= -2
         found += self.lengths
-        found += np.einsum("ij,ij->i", queries, queries)[:, None]
+        found += (np.einsum("ij,ij->i", queries, queries) + 2 * MIDDLE * queries.sum(axis=1))[:, None]
         found *= np.float32(self.quantizer.step**2)
         return found
 
-    def nearest(self, queries: Floats, k: int) -> tuple[Floats, Positions]:
-        if len(queries) > FEW_QUERIES or k >= len(self) or self.codes.shape[1] % SCANNED_WIDTH:
-            return smallest(self.distances(queries), k)
-        values, positions = np.empty((len(queries), k), dtype=np.float32), np.empty((len(queries), k), dtype=np.int64)
-        for i, query in enumerate(queries):
-            values[i], positions[i] = self._scan(query, k)
-        if self.lengths is None:
-            return self._from_products(queries, values), positions
-        values *= np.float32(self.quantizer.step**2)
-        return values, positions
-
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> SqScorer:
         lengths = None if self.lengths is None else self.lengths[positions]
-        return SqScorer(self.quantizer, self.codes[positions], lengths)
-
-    def _from_products(self, queries: Floats, products: Floats) -> Floats:
-        """dot: 1 - q·(low + step * code)."""
-        products *= np.float32(-self.quantizer.step)
-        products += 1 - np.float32(self.quantizer.low) * queries.sum(axis=1)[:, None]
-        return products
-
-    def _scan(self, query: Floats, k: int) -> tuple[Floats, Positions]:
-        """The k best by faiss: smallest squared l2 between codes, or largest inner products with them."""
-        if self.lengths is not None:
-            query, worst = query + MIDDLE, np.inf
-            scanner = _scanner(faiss.METRIC_L2, self.codes.shape[1])
-        else:
-            query, worst = np.ascontiguousarray(query), -np.inf
-            scanner = _scanner(faiss.METRIC_INNER_PRODUCT, self.codes.shape[1])
-        ids, codes = np.arange(len(self)), np.ascontiguousarray(self.codes)
-        best, found = np.full(k, worst, dtype=np.float32), np.full(k, -1, dtype=np.int64)
-        scanner.set_query(faiss.swig_ptr(query))
-        scanner.set_list(0, 0.0)
-        scanner.scan_codes(len(codes), *(faiss.swig_ptr(array) for array in (codes, ids, best, found)), k)
-        order = np.argsort(best if worst > 0 else -best, kind="stable")
-        return best[order], found[order]
-
-
-def _scanner(measure: int, dim: int) -> Any:
-    """A reader of codes as the numbers they are. For l2, where queries are codes too, faiss compares bytes; for inner
-    products its uniform codec, low + (code + 1/2) / 255 * width, is made to give the code itself."""
-    codec: Any
-    if measure == faiss.METRIC_L2:
-        codec = faiss.ScalarQuantizer(dim, faiss.ScalarQuantizer.QT_8bit_direct)
-    else:
-        codec = faiss.ScalarQuantizer(dim, faiss.ScalarQuantizer.QT_8bit_uniform)
-        faiss.copy_array_to_vector(np.array([-0.5, 255], dtype=np.float32), codec.trained)
-    return codec.select_InvertedListScanner(measure, None, False, None, False)
+        return SqScorer(self.quantizer, self.codes.take(positions, axis=0), lengths)

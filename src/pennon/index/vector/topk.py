@@ -9,6 +9,8 @@ import numpy as np
 
 from pennon.index.vector.vectors import Floats, Positions
 
+_pointer = faiss.swig_ptr
+
 
 def smallest(distances: Floats, k: int) -> tuple[Floats, Positions]:
     """The k smallest of each row, ascending, and their positions; infinity at position -1 where there are fewer.
@@ -16,19 +18,30 @@ def smallest(distances: Floats, k: int) -> tuple[Floats, Positions]:
     A heap per row, which beats a partial sort when k is small. NaN is never among the smallest.
     """
     rows, columns = distances.shape
-    values, positions = np.empty((rows, k), dtype=np.float32), np.empty((rows, k), dtype=np.int64)
-    distances = np.ascontiguousarray(distances)
-    heap = heap_over(values, positions)
-    heap.heapify()
-    heap.addn(columns, faiss.swig_ptr(distances))
-    heap.reorder()
-    values[positions < 0] = np.inf
-    return values, positions
+    nearest = Nearest(rows, k)
+    nearest.heap.addn(columns, _pointer(np.ascontiguousarray(distances)))
+    return nearest.ascending()
 
 
-def heap_over(values: Floats, positions: Positions, *, largest: bool = False) -> Any:
-    """faiss's heaps, one per row, that keep the smallest (or the largest) values seen."""
-    heap: Any = faiss.float_minheap_array_t() if largest else faiss.float_maxheap_array_t()
-    heap.nh, heap.k = values.shape
-    heap.val, heap.ids = faiss.swig_ptr(values), faiss.swig_ptr(positions)
-    return heap
+class Nearest:
+    """Per query the k smallest distances offered so far and the keys they came with, in faiss's heaps."""
+
+    def __init__(self, queries: int, k: int) -> None:
+        self._distances = np.full((queries, k), np.inf, dtype=np.float32)
+        self._keys = np.full((queries, k), -1, dtype=np.int64)
+        self.heap: Any = faiss.float_maxheap_array_t()
+        self.heap.nh, self.heap.k = queries, k
+        self.heap.val, self.heap.ids = _pointer(self._distances), _pointer(self._keys)
+
+    def offer(self, queries: Positions, distances: Floats, keys: Positions) -> None:
+        """Some queries' distances, a row each. Keys are alike for all of them: one per column."""
+        distances = np.ascontiguousarray(distances)
+        arrays = _pointer(distances), _pointer(keys)
+        self.heap.addn_query_subset_with_ids(len(queries), _pointer(queries), distances.shape[1], *arrays, 0)
+
+    def ascending(self) -> tuple[Floats, Positions]:
+        """Distances and keys; infinity at key -1 where there are fewer."""
+        # faiss would sort them too, but starts its threads for that even if there is one query.
+        order = np.argsort(self._distances, axis=1, kind="stable")
+        rows = np.arange(len(order))[:, None]
+        return self._distances[rows, order], self._keys[rows, order]

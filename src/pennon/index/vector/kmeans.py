@@ -1,0 +1,267 @@
+"""k-means: what a block of points says of given centroids, and the better centroids that follow from all blocks.
+
+Distributed training sends the centroids to every task, adds up the `partials` of the blocks and asks for the `updated`
+centroids, beginning with those of a `hierarchical_start`. `train_kmeans` does it all in one process.
+
+A point's distance is the squared one to the nearest centroid. Spherical k-means is over directions: centroids have
+length 1, and a point's distance is its length less its inner product with the centroid.
+
+The distances of many points are one float32 matrix product: with x kept as [x, 1, |x|²] and c as [-2c, |c|², 1] it is
+|x - c|²; spherical, they are [x, 1, |x|] and [-c, 0, 1]. For l2 both are first moved to the middle of the centroids, so
+that a common offset of the data costs no digits.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from pennon.errors import InvalidArgument
+from pennon.index.vector.metric import squared_lengths
+from pennon.index.vector.threads import one_thread
+from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks
+
+Doubles = npt.NDArray[np.float64]
+
+# Training begins with sweeps over the points in so many batches, the centroids moving after each. A sweep costs as much
+# as a full pass and gains far more: centroids that get no point of a batch are soon where points are.
+SWEEPS = (16, 4)
+BATCH_POINTS = 8  # a centroid, at least
+
+# Full passes move a centroid beyond the mean of its points: it would go on in that direction for many passes.
+STRIDE = 1.8
+
+# Training ends with the full pass that finds the loss lower by no more than this part of it.
+TOLERANCE = 3e-3
+
+BLOCK_ROWS = 1 << 16
+
+# Distances a thread computes at once: 1 MiB, but of no fewer points than make a product fast. From so many
+# multiplications on several threads share them.
+DISTANCES = 1 << 18
+PRODUCT_ROWS = 256
+SHARED_PRODUCT = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class Partials:
+    """Per centroid the sum and the number of the points nearest to it, and the sum of their distances."""
+
+    sums: Doubles
+    counts: Positions
+    losses: Doubles
+
+    @property
+    def loss(self) -> float:
+        return float(self.losses.sum())
+
+    def __add__(self, other: Partials) -> Partials:
+        return Partials(self.sums + other.sums, self.counts + other.counts, self.losses + other.losses)
+
+
+class Clustering(NamedTuple):
+    centroids: Vectors  # float32, for points in float64 float64
+    loss: float  # of the last pass, before its centroids moved
+    iterations: int  # full passes
+
+
+def partials(points: Vectors, centroids: Vectors, *, spherical: bool = False) -> Partials:
+    """Of any number of points, in bounded memory; the partials of several blocks add up to those of all."""
+    middle = _middle(centroids, spherical)
+    local = (centroids - middle).astype(np.float32)
+    found = Partials(np.zeros(centroids.shape), np.zeros(len(centroids), np.int64), np.zeros(len(centroids)))
+    for rows in _blocks(points, middle, spherical):
+        found += _partials(rows, local, spherical)
+    return Partials(found.sums + found.counts[:, None] * middle, found.counts, found.losses)
+
+
+def updated(
+    centroids: Vectors,
+    found: Partials,
+    *,
+    spherical: bool = False,
+    stride: float = 1.0,
+    seed: int | np.random.Generator = 0,
+) -> Vectors:
+    """Centroids moved to the mean of their points, or `stride` times as far; below 2 even that lowers the loss.
+
+    A centroid without points moves to where the loss is greatest, to share the points of the centroid that is there.
+    """
+    moved = centroids.astype(np.float64)
+    filled = found.counts > 0
+    means = found.sums[filled] / found.counts[filled, None]
+    moved[filled] += stride * ((_directions(means) if spherical else means) - moved[filled])
+    _split(moved, found, spherical, np.random.default_rng(seed))
+    return (_directions(moved) if spherical else moved).astype(centroids.dtype)
+
+
+def train_kmeans(
+    points: Vectors,
+    k: int,
+    *,
+    spherical: bool = False,
+    max_iters: int = 50,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+) -> Clustering:
+    """Equal points and seed give equal centroids. `max_iters` bounds the full passes; after the sweeps few are needed.
+
+    Uses as many threads as OMP_NUM_THREADS allows.
+    """
+    if k > len(points):
+        raise InvalidArgument(f"{k} partitions cannot be trained on {len(points)} vectors", "Ask for fewer partitions")
+    rng = np.random.default_rng(seed)
+    points = np.ascontiguousarray(points)
+    order = rng.permutation(len(points))
+    start = points[order[:k]]
+    middle = _middle(start, spherical)
+    centroids = (_directions(start) if spherical else start - middle).astype(np.float32)
+    rows = _prepared(points, middle, spherical, order)
+    sweeps = [min(batches, len(rows) // (BATCH_POINTS * k)) for batches in SWEEPS]
+    loss, iterations, done = np.inf, 0, False
+    threads = faiss.omp_get_max_threads()
+    with one_thread():
+        for batches in filter(lambda batches: batches > 1, sweeps):
+            loss = 0.0
+            for batch in np.array_split(rows, batches):
+                found = _partials(batch, centroids, spherical, threads)
+                loss += found.loss
+                centroids = updated(centroids, found, spherical=spherical, seed=rng)
+        while not done and iterations < max_iters:
+            found = _partials(rows, centroids, spherical, threads)
+            done = loss - found.loss <= tolerance * found.loss
+            loss, iterations = found.loss, iterations + 1
+            stride = 1.0 if done or iterations == max_iters else STRIDE
+            centroids = updated(centroids, found, spherical=spherical, stride=stride, seed=rng)
+    return Clustering((centroids + middle).astype(np.result_type(points, np.float32)), loss, iterations)
+
+
+def hierarchical_start(points: Vectors, k: int, *, spherical: bool = False, seed: int = 0) -> Vectors:
+    """k centroids from about √k groups of points, each with centroids in proportion to its loss.
+
+    Far cheaper than a pass over all points and centroids, and a start for such passes: the loss is a few percent above
+    what they reach.
+    """
+    groups = train_kmeans(points, round(k**0.5), spherical=spherical, max_iters=4, seed=seed).centroids
+    middle = _middle(groups, spherical)
+    local = (groups - middle).astype(np.float32)
+    nearest = [_nearest(rows, local, spherical) for rows in _blocks(points, middle, spherical)]
+    ids = np.concatenate([ids for ids, _ in nearest])
+    sizes = np.bincount(ids, minlength=len(groups))
+    losses = _totals(ids, np.concatenate([distances for _, distances in nearest]), len(groups))
+    shares = _shares(losses if losses.any() else sizes.astype(np.float64), sizes, k)
+    members = np.split(np.argsort(ids, kind="stable"), np.cumsum(sizes)[:-1])
+    inner = [
+        train_kmeans(points[rows], share, spherical=spherical, max_iters=8, seed=seed + i).centroids
+        for i, (rows, share) in enumerate(zip(members, shares.tolist(), strict=True))
+        if share
+    ]
+    return np.concatenate(inner)
+
+
+def _middle(centroids: Vectors, spherical: bool) -> Doubles:
+    return np.zeros(centroids.shape[1]) if spherical else centroids.mean(axis=0, dtype=np.float64)
+
+
+def _directions(vectors: Vectors) -> Doubles:
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
+
+
+def _blocks(points: Vectors, middle: Doubles, spherical: bool) -> Iterator[Floats]:
+    for start in range(0, len(points), BLOCK_ROWS):
+        yield _prepared(points[start : start + BLOCK_ROWS], middle, spherical)
+
+
+def _prepared(points: Vectors, middle: Doubles, spherical: bool, order: Positions | None = None) -> Floats:
+    """Points as the products need them, in the order given."""
+    dim = points.shape[1]
+    wide = np.result_type(points, np.float32)
+    middle = middle.astype(wide)
+    rows = np.empty((len(points), dim + 2), dtype=np.float32)
+    for cut in row_chunks(*points.shape):
+        chunk = points[cut] if order is None else points.take(order[cut], axis=0)
+        rows[cut, :dim] = np.subtract(chunk, middle, dtype=wide)
+    lengths = squared_lengths(rows[:, :dim])
+    rows[:, dim] = 1
+    rows[:, dim + 1] = np.sqrt(lengths) if spherical else lengths
+    return rows
+
+
+def _nearest(rows: Floats, centroids: Floats, spherical: bool, threads: int = 1) -> tuple[Positions, Floats]:
+    """The nearest centroid of each prepared point, and the distance; the same bits for any number of threads."""
+    k, dim = centroids.shape
+    factors = np.ones((dim + 2, k), dtype=np.float32)
+    factors[:dim] = centroids.T * np.float32(-1 if spherical else -2)
+    factors[dim] = 0 if spherical else squared_lengths(centroids)
+    ids, nearest = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
+    step = max(PRODUCT_ROWS, DISTANCES // k)
+
+    def compare(starts: range) -> None:
+        distances = np.empty((min(step, len(rows)), k), dtype=np.float32)
+        for start in starts:
+            cut, found = slice(start, start + step), distances[: len(rows) - start]
+            np.matmul(rows[cut], factors, out=found)
+            ids[cut] = best = found.argmin(axis=1)
+            nearest[cut] = found.reshape(-1).take(np.arange(0, found.size, k) + best)
+
+    starts = range(0, len(rows), step)
+    if threads == 1 or len(rows) * factors.size < SHARED_PRODUCT:
+        compare(starts)
+    else:
+        with ThreadPoolExecutor(threads) as workers:
+            list(workers.map(compare, [starts[i::threads] for i in range(threads)]))
+    return ids, np.maximum(nearest, 0, out=nearest)
+
+
+def _partials(rows: Floats, centroids: Floats, spherical: bool, threads: int = 1) -> Partials:
+    k, dim = centroids.shape
+    ids, distances = _nearest(rows, centroids, spherical, threads)
+    counts = np.bincount(ids, minlength=k)
+    sums = np.zeros((k, dim))
+    if len(rows) * dim < 2048 * k:  # few points a centroid: fewer steps along the dimensions
+        for i, column in enumerate(rows[:, :dim].T.astype(np.float64, order="C")):
+            sums[:, i] = _totals(ids, column, k)
+    else:
+        order = np.argsort(ids.astype(np.min_scalar_type(k)), kind="stable")
+        ends = np.cumsum(counts)
+        for i in np.flatnonzero(counts):
+            members = rows.take(order[ends[i] - counts[i] : ends[i]], axis=0)
+            np.add.reduce(members[:, :dim], axis=0, dtype=np.float64, out=sums[i])
+    return Partials(sums, counts, _totals(ids, distances, k))
+
+
+def _totals(ids: Positions, values: Vectors, k: int) -> Doubles:
+    return np.bincount(ids, values, k).astype(np.float64, copy=False)
+
+
+def _split(moved: Doubles, found: Partials, spherical: bool, rng: np.random.Generator) -> None:
+    heap = [(-float(found.losses[i]), int(i)) for i in np.flatnonzero((found.counts > 1) & (found.losses > 0))]
+    heapq.heapify(heap)
+    dim = moved.shape[1]
+    for i in np.flatnonzero(found.counts == 0) if heap else ():
+        loss, donor = heap[0]
+        heapq.heapreplace(heap, (loss / 2, donor))
+        # The sum is as long as its points together, less their loss.
+        weight = np.linalg.norm(found.sums[donor]) + found.losses[donor] if spherical else found.counts[donor]
+        aside = rng.choice((-1, 1), dim) * (found.losses[donor] / weight / dim) ** 0.5 / 16
+        moved[i] = moved[donor] - aside
+        moved[donor] += aside
+
+
+def _shares(weights: Doubles, limits: Positions, total: int) -> Positions:
+    """Numbers in proportion to the weights that add up to the total, each from 1 to its limit; 0 where that is 0."""
+    ideal = weights * (total / weights.sum())
+    shares = np.minimum(np.maximum(ideal.astype(np.int64), 1), limits)
+    while missing := total - int(shares.sum()):
+        step = 1 if missing > 0 else -1
+        able = np.flatnonzero(shares < limits if step > 0 else shares > 1)
+        shares[able[np.argsort(step * (shares - ideal)[able], kind="stable")][: abs(missing)]] += step
+    return shares

@@ -1,0 +1,64 @@
+"""Who divides the work among the cores: worker threads that take whole partitions, not the libraries below them.
+
+numpy's OpenBLAS spreads a single product over all cores, by threads that wait for one another without rest. Where they
+meet worker threads of our own, or a machine that is busy otherwise, products of the size of a partition take a hundred
+times as long. faiss does likewise with OpenMP.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import faiss
+
+# In numpy's wheels, and where it was built against a system's library.
+OPENBLAS_NAMES = (
+    ("scipy_openblas_get_num_threads64_", "scipy_openblas_set_num_threads64_"),
+    ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),
+    ("openblas_get_num_threads", "openblas_set_num_threads"),
+)
+
+_lock = Lock()
+_users, _threads_before = 0, 0
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """Products of numpy and loops of faiss stay in the thread that calls them.
+
+    faiss is told for this thread alone, OpenBLAS for the whole process until the last one is through.
+    """
+    global _users, _threads_before  # noqa: PLW0603 - they stand for what OpenBLAS keeps per process
+    get, set_ = _openblas()
+    loops = faiss.omp_get_max_threads()
+    with _lock:
+        if not _users:
+            _threads_before = get()
+            set_(1)
+        _users += 1
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(loops)
+        with _lock:
+            _users -= 1
+            if not _users:
+                set_(_threads_before)
+
+
+@cache
+def _openblas() -> tuple[Callable[[], int], Callable[[int], Any]]:
+    """Reads and sets its number of threads; both do nothing where numpy has another library."""
+    # What a library was linked against is searched for symbols too.
+    library = ctypes.CDLL(importlib.import_module("numpy._core._multiarray_umath").__file__)
+    for get, set_ in OPENBLAS_NAMES:
+        if hasattr(library, get) and hasattr(library, set_):
+            return getattr(library, get), getattr(library, set_)
+    return lambda: 0, lambda _: None
