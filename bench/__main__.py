@@ -1,29 +1,53 @@
-"""Run the named measurements, all quick ones by default: `python -m bench build_int64 lookups`."""
+"""Run the named measurements, all quick ones by default: `python -m bench build_int64 merge_lookups`.
+
+Those of vectors take a size, kinds of index and rounds for a trial, whose result is printed but not kept:
+`python -m bench vector-build --rows 20000 --kinds IVF_PQ,IVF_SQ --rounds 1`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Callable
 
-from bench import build, lookup, query
+from bench import build, lookup, query, vector_build, vector_memory, vector_recall, vector_search
+from bench.harness import Choice
 
-BENCHES = {
+QUICK: dict[str, Callable[[], None]] = {
     "build_int64": lambda: build.build_int64((1_000_000, 10_000_000)),
-    "build_large": lambda: build.build_int64((100_000_000,)),
     "build_strings": build.build_strings,
     "build_lineitem": build.build_lineitem,
     "merge_lookups": lookup.merge_lookups,
     "points": query.points,
 }
-DEFAULT = [name for name in BENCHES if name != "build_large"]
+LONG: dict[str, Callable[[], None]] = {"build_large": lambda: build.build_int64((100_000_000,))}
+VECTORS: dict[str, Callable[[Choice], None]] = {
+    "vector-build": vector_build.vector_build,
+    "vector-search": vector_search.vector_search,
+    "vector-recall": vector_recall.vector_recall,
+    "vector-memory": vector_memory.vector_memory,
+}
 
 
 def main() -> None:
-    names = sys.argv[1:] or DEFAULT
-    unknown = [name for name in names if name not in BENCHES]
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=", ".join([*QUICK, *LONG, *VECTORS]))
+    parser.add_argument("--rows", type=int, help="rows of the table of vectors")
+    parser.add_argument("--kinds", default="", help="kinds of vector index, with commas between them")
+    parser.add_argument("--rounds", type=int, help="the best of so many; for vector-recall, the mean of so many builds")
+    said = parser.parse_args()
+    names = said.names or list(QUICK)
+    unknown = [name for name in names if name not in QUICK | LONG | VECTORS]
     if unknown:
-        sys.exit(f"unknown: {', '.join(unknown)}; there are: {', '.join(BENCHES)}")
+        sys.exit(f"unknown: {', '.join(unknown)}; there are: {', '.join(QUICK | LONG | VECTORS)}")
+    choice = Choice(said.rows, tuple(filter(None, said.kinds.upper().split(","))), said.rounds)
+    if not choice.keep and not all(name in VECTORS for name in names):
+        sys.exit(f"only {', '.join(VECTORS)} take --rows, --kinds and --rounds")
     for name in names:
-        BENCHES[name]()
+        if name in VECTORS:
+            VECTORS[name](choice)
+        else:
+            (QUICK | LONG)[name]()
 
 
 if __name__ == "__main__":

@@ -50,4 +50,4 @@ def _race(uri: str, column: str, label: str) -> tuple[object, ...]:
         lance.dataset(uri).drop_index(name)
     lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
     ratio = best["stock"] / best["pennon"]
-    return label, f"{rows:,}", f"{best['stock']:.2f}", f"{best['pennon']:.2f}", f"{ratio:.2f}", f"{peak[0]:.1f}"
+    return label, f"{rows:,}", f"{best['stock']:.2f}", f"{best['pennon']:.2f}", f"{ratio:.2f}", f"{peak.total:.1f}"

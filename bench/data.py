@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lance
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.harness import DATA
+from bench.harness import DATA, fresh
 
 CHUNK = 1_000_000
 FRAGMENTS = 12
@@ -20,12 +20,12 @@ FRAGMENTS = 12
 
 def int64_table(rows: int) -> str:
     """Random 64-bit integers in 12 fragments."""
-    return _table(f"int64-{rows}", pa.schema([("id", pa.int64()), ("v", pa.int32())]), _integers, rows)
+    return write_once(f"int64-{rows}", pa.schema([("id", pa.int64()), ("v", pa.int32())]), _integers, rows)
 
 
 def string_table(rows: int) -> str:
     """Random strings of 16 hexadecimal digits in 12 fragments."""
-    return _table(f"strings-{rows}", pa.schema([("s", pa.string())]), _strings, rows)
+    return write_once(f"strings-{rows}", pa.schema([("s", pa.string())]), _strings, rows)
 
 
 def lineitem_table() -> str:
@@ -42,12 +42,20 @@ def lineitem_table() -> str:
     return str(uri)
 
 
-def _table(name: str, schema: pa.Schema, make: object, rows: int) -> str:
+def write_once(
+    name: str,
+    schema: pa.Schema,
+    make: Callable[[int], Iterator[pa.RecordBatch]],
+    rows: int,
+    fragments: int = FRAGMENTS,
+) -> str:
     uri = DATA / f"{name}.lance"
     if not uri.exists():
-        DATA.mkdir(parents=True, exist_ok=True)
+        # Under its name only when it is whole.
+        part = fresh(f"{name}.part")
         reader = pa.RecordBatchReader.from_batches(schema, make(rows))
-        lance.write_dataset(reader, str(uri), max_rows_per_file=-(-rows // FRAGMENTS))
+        lance.write_dataset(reader, str(part), max_rows_per_file=-(-rows // fragments))
+        part.rename(uri)
     return str(uri)
 
 

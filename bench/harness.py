@@ -8,8 +8,9 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,58 +20,133 @@ RESULTS = Path(__file__).parent / "results"
 DATA = Path(os.environ.get("PENNON_BENCH_DATA", Path(tempfile.gettempdir()) / "pennon-bench"))
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What the command line says of a measurement. What it says makes a trial, whose result is printed only."""
+
+    rows: int | None = None
+    kinds: tuple[str, ...] = ()
+    rounds: int | None = None
+
+    @property
+    def keep(self) -> bool:
+        return self == Choice()
+
+
 def interleaved(contestants: dict[str, Callable[[], object]], rounds: int = 3) -> dict[str, float]:
     """Best seconds of each, taken in turns so that a noisy machine is noisy for all."""
-    best = dict.fromkeys(contestants, float("inf"))
-    for _ in range(rounds):
+    return {name: min(taken) for name, taken in in_turns(contestants, rounds).items()}
+
+
+def in_turns(
+    contestants: dict[str, Callable[[], object]], rounds: int = 3, budget: float = float("inf")
+) -> dict[str, list[float]]:
+    """Seconds of each in every round; no further round begins once they have taken `budget` seconds."""
+    taken: dict[str, list[float]] = {name: [] for name in contestants}
+    begin = time.perf_counter()
+    for number in range(rounds):
+        if number and time.perf_counter() - begin > budget:
+            break
         for name, work in contestants.items():
             start = time.perf_counter()
             work()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
+            taken[name].append(time.perf_counter() - start)
+    return taken
+
+
+@dataclass
+class Peaks:
+    """The most memory in GiB, shared pages counted once: of everything together, and of each part by itself."""
+
+    total: float = 0
+    driver: float = 0
+    jvm: float = 0
+    workers: float = 0
+    largest_worker: float = 0
+
+    def see(self, driver: float, jvm: float, workers: Sequence[float]) -> None:
+        self.total = max(self.total, driver + jvm + sum(workers))
+        self.driver, self.jvm = max(self.driver, driver), max(self.jvm, jvm)
+        self.workers = max(self.workers, sum(workers))
+        self.largest_worker = max(self.largest_worker, *workers, 0)
 
 
 @contextmanager
-def peak_memory() -> Iterator[list[float]]:
-    """The most memory (GiB, shared pages counted once) this process and all its children held together."""
-    peak, done = [0.0], threading.Event()
+def peak_memory() -> Generator[Peaks]:
+    """What this process and all its children hold at most: the driver, Spark's JVM, its Python workers."""
+    peaks, done = Peaks(), threading.Event()
 
     def watch() -> None:
         me = psutil.Process()
         while True:
-            total = 0
+            driver, jvm, workers = 0.0, 0.0, list[float]()
             for process in [me, *me.children(recursive=True)]:
                 try:
-                    total += process.memory_full_info().pss
+                    held = process.memory_full_info().pss / 2**30
+                    name = process.name()
                 except psutil.Error:
                     continue
-            peak[0] = max(peak[0], total / 2**30)
+                if process.pid == me.pid:
+                    driver = held
+                elif name == "java":
+                    jvm += held
+                else:
+                    workers.append(held)
+            peaks.see(driver, jvm, workers)
             if done.wait(0.1):
                 return
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield peak
+        yield peaks
     finally:
         done.set()
         thread.join()
 
 
+@dataclass(frozen=True)
+class Grid:
+    """A table of a report, with a heading where there are several."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    heading: str = ""
+
+    def lines(self) -> list[str]:
+        lines = [f"## {self.heading}", ""] if self.heading else []
+        lines += [f"| {' | '.join(self.header)} |", f"|{'---|' * len(self.header)}"]
+        return [*lines, *(f"| {' | '.join(str(cell) for cell in row)} |" for row in self.rows), ""]
+
+
 def report(name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[object]], note: str = "") -> None:
     """Print a table and keep it beside the code, with the machine and versions it was measured on."""
-    lines = [f"# {title}", "", f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-    lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
-    packages = ", ".join(f"{p} {version(p)}" for p in ("pylance", "pyspark", "pyarrow", "numpy"))
+    report_grids(name, title, [Grid(header, rows)], note)
+
+
+def report_grids(
+    name: str, title: str, grids: Sequence[Grid], note: str = "", *, packages: Sequence[str] = (), keep: bool = True
+) -> None:
+    """Print tables; keep them unless they come of a trial of another size."""
+    lines = [f"# {title}", ""]
+    for grid in grids:
+        lines += grid.lines()
+    versions = ", ".join(f"{p} {version(p)}" for p in ("pylance", "pyspark", "pyarrow", "numpy", *packages))
     machine = (
         f"{os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, Python {platform.python_version()}"
     )
-    lines += ["", note] if note else []
-    lines += ["", f"Measured {time.strftime('%Y-%m-%d')} on {machine}, {packages}. Command: `make bench BENCH={name}`."]
+    lines += [note, ""] if note else []
+    lines += [f"Measured {time.strftime('%Y-%m-%d')} on {machine}, {versions}. Command: `make bench BENCH={name}`."]
     text = "\n".join(lines) + "\n"
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(text)
+    if keep:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.md").write_text(text)
     print(text)
+
+
+def say(what: str) -> None:
+    """A line of progress."""
+    print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
 
 
 def fresh(name: str) -> Path:

@@ -44,7 +44,7 @@ def _measure(ranges: int, pages: int) -> tuple[object, ...]:
         f"{merged:.2f}",
         f"{size:.1f}",
         f"{opened:.2f}",
-        f"{peak[0]:.2f}",
+        f"{peak.total:.2f}",
     )
 
 

@@ -1,0 +1,164 @@
+"""Recall on vectors of English words (GloVe): stock's indices and Pennon's, searched by stock and by Pennon."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import pennon
+from bench.harness import DATA, Choice, Grid, fresh, report_grids, say
+from bench.vectors import (
+    COLUMN,
+    Ids,
+    Kind,
+    Matrix,
+    check_partitions,
+    chosen,
+    create_pennon,
+    create_stock,
+    drop_files_of_old_versions,
+    ids_by_query,
+    recall,
+    stock_search,
+    true_neighbours,
+    vector_type,
+)
+from pennon.table import Table
+
+GLOVE = "PENNON_GLOVE"
+KINDS = (
+    Kind("IVF_FLAT"),
+    Kind("IVF_SQ"),
+    Kind("IVF_PQ", (("num_sub_vectors", 25),)),
+    Kind("IVF_RQ", (("num_bits", 1),)),
+    Kind("IVF_RQ", (("num_bits", 5),)),
+    Kind("IVF_HNSW_FLAT"),
+    Kind("IVF_HNSW_SQ"),
+    Kind("IVF_HNSW_PQ", (("num_sub_vectors", 25),)),
+)
+METRICS = ("l2", "cosine")
+QUERIES, K, PARTITIONS = 500, 10, 224
+# Stock trains fewer partitions than it is asked for where there are fewer than `sample_rate` rows for each.
+SAMPLE_RATE = 200
+# Pairs of nprobes and refine_factor.
+SEARCHES = tuple((nprobes, refine) for nprobes in (1, 5, 20, PARTITIONS) for refine in (None, 5))
+# RQ wants a multiple of 8 dimensions.
+PADDED = 104
+BUILDS = 5
+HEADER = ("kind", "metric", "nprobes", "refine", "stock on stock's", "stock on Pennon's", "Pennon on Pennon's", "±")
+
+Figures = npt.NDArray[np.float64]
+
+
+def vector_recall(choice: Choice) -> None:
+    kinds, builds = chosen(KINDS, choice.kinds), choice.rounds or BUILDS
+    vectors, queries = _held_out(_glove())
+    vectors = vectors[: choice.rows]
+    rows: list[tuple[object, ...]] = []
+    for metric in METRICS:
+        truth = true_neighbours(vectors, queries, K, metric)
+        for kind in kinds:
+            figures = _measure(kind, metric, vectors, queries, truth, builds)
+            rows += _rows(kind, metric, figures)
+            for row in rows[-len(SEARCHES) :]:
+                say(", ".join(map(str, row)))
+    report_grids(
+        "vector-recall",
+        f"Recall@{K} in percent, GloVe, {len(vectors):,} x 100 float32, {PARTITIONS} partitions",
+        [Grid(HEADER, rows)],
+        note=f"Columns: whose search on whose index. The queries are {QUERIES} words that are not indexed. Every figure"
+        f" is the mean of {builds} builds that differ in seed; ± is the standard error of the difference between stock"
+        f" on stock's and Pennon on Pennon's. For RQ, vectors are filled up with zeros to {PADDED} dimensions, since"
+        " 100 is no multiple of 8; that changes no distance.",
+        packages=["faiss-cpu"],
+        keep=choice.keep,
+    )
+
+
+def _glove() -> Matrix:
+    path = Path(os.environ.get(GLOVE, DATA / "glove-100d-50k.parquet"))
+    if not path.exists():
+        sys.exit(f"There is no {path}: set {GLOVE} to a Parquet file with a column `vector` of float32[100]")
+    values = pq.read_table(path, columns=["vector"])["vector"].combine_chunks()
+    return values.flatten().to_numpy().reshape(len(values), -1)
+
+
+def _held_out(vectors: Matrix) -> tuple[Matrix, Matrix]:
+    """Vectors to index and vectors to ask for."""
+    asked = np.random.default_rng(8).choice(len(vectors), QUERIES, replace=False)
+    return np.delete(vectors, asked, axis=0), vectors[asked]
+
+
+def _measure(kind: Kind, metric: str, vectors: Matrix, queries: Matrix, truth: Ids, builds: int) -> Figures:
+    """Recall by build, search (as in SEARCHES) and column of the report."""
+    if kind.index_type == "IVF_RQ":
+        vectors, queries = _padded(vectors), _padded(queries)
+    partitions = min(PARTITIONS, len(vectors) // SAMPLE_RATE)
+    stock, ours = _write("glove-stock", vectors), _write("glove-pennon", vectors)
+    table = pennon.open(ours)
+    figures = np.empty((builds, len(SEARCHES), 3))
+    for seed in range(builds):
+        say(f"{kind}, {metric}: build {seed + 1} of {builds}, stock's")
+        create_stock(stock, kind, partitions, metric, sample_rate=SAMPLE_RATE)
+        check_partitions(stock, partitions)
+        say(f"{kind}, {metric}: build {seed + 1} of {builds}, Pennon's")
+        create_pennon(table, kind, partitions, metric, sample_rate=SAMPLE_RATE, seed=seed)
+        for number, (nprobes, refine) in enumerate(SEARCHES):
+            found = (
+                stock_search(stock, queries, K, nprobes, refine),
+                stock_search(ours, queries, K, nprobes, refine),
+                _pennon_search(table, queries, nprobes, refine),
+            )
+            figures[seed, number] = [recall(ids, truth) for ids in found]
+        for uri in (stock, ours):
+            drop_files_of_old_versions(uri)
+    return figures
+
+
+def _rows(kind: Kind, metric: str, figures: Figures) -> list[tuple[object, ...]]:
+    means = figures.mean(axis=0) * 100
+    errors = _standard_errors(figures) * 100
+    return [
+        (
+            kind,
+            metric,
+            "all" if nprobes == PARTITIONS else nprobes,
+            refine or "-",
+            *(f"{value:.1f}" for value in mean),
+            f"{error:.1f}",
+        )
+        for (nprobes, refine), mean, error in zip(SEARCHES, means.tolist(), errors.tolist(), strict=True)
+    ]
+
+
+def _standard_errors(figures: Figures) -> Figures:
+    """Of the difference between the means of the first and the last column, whose builds are independent."""
+    builds = len(figures)
+    if builds == 1:
+        return np.full(figures.shape[1], np.nan)
+    variances = figures[:, :, (0, 2)].var(axis=0, ddof=1) / builds
+    return np.sqrt(variances.sum(axis=1))
+
+
+def _pennon_search(table: Table, queries: Matrix, nprobes: int, refine: int | None) -> Ids:
+    found = table.search_batch(COLUMN, queries, K, nprobes=nprobes, refine_factor=refine, columns=["id"])
+    return ids_by_query(found, len(queries), K)
+
+
+def _padded(vectors: Matrix) -> Matrix:
+    return np.pad(vectors, ((0, 0), (0, PADDED - vectors.shape[1])))
+
+
+def _write(name: str, vectors: Matrix) -> str:
+    path = fresh(f"{name}.lance")
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), type=vector_type(vectors.shape[1]))
+    table = pa.table({"id": pa.array(np.arange(len(vectors))), COLUMN: lists})
+    lance.write_dataset(table, str(path), max_rows_per_file=-(-len(vectors) // 4))
+    return str(path)
