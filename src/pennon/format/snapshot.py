@@ -220,6 +220,13 @@ class Snapshot:
         ids = ids_of(addresses, self.row_ids) if self.manifest.has_stable_row_ids else addresses
         return self.dataset._take_rows(ids.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
 
+    def take_in_order(self, addresses: Addresses, columns: list[str]) -> pa.Table:
+        """A few rows at live addresses in any order, some perhaps several times, as they are asked for."""
+        if not self.manifest.has_stable_row_ids:
+            return self.dataset._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
+        ascending, places = np.unique(addresses, return_inverse=True)
+        return self.take(ascending, columns).take(pa.array(places))
+
     def _fragment(self, fragment: int) -> lance.LanceFragment:
         if fragment not in self._fragments:
             found = self.dataset.get_fragment(fragment)

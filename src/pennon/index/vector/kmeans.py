@@ -43,11 +43,13 @@ TOLERANCE = 3e-3
 
 BLOCK_ROWS = 1 << 16
 
-# Distances a thread computes at once: 1 MiB, but of no fewer points than make a product fast. From so many
-# multiplications on several threads share them.
-DISTANCES = 1 << 18
-PRODUCT_ROWS = 256
+# Rows of a product, few enough for its distances to stay in the processor's caches, and more for few centroids. From so
+# many multiplications on several threads share the rows.
+PRODUCT_ROWS = 384
+DISTANCES = 1 << 16
 SHARED_PRODUCT = 1 << 28
+
+FEW_DIMENSIONS = 16  # sums go faster through the dimensions than through the centroids
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +228,7 @@ def _partials(rows: Floats, centroids: Floats, spherical: bool, threads: int = 1
     ids, distances = _nearest(rows, centroids, spherical, threads)
     counts = np.bincount(ids, minlength=k)
     sums = np.zeros((k, dim))
-    if len(rows) * dim < 2048 * k:  # few points a centroid: fewer steps along the dimensions
+    if dim <= FEW_DIMENSIONS:
         for i, column in enumerate(rows[:, :dim].T.astype(np.float64, order="C")):
             sums[:, i] = _totals(ids, column, k)
     else:

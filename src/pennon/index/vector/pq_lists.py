@@ -14,7 +14,7 @@ import numpy as np
 
 from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.scan import CodeList, keys_of
-from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, row_chunks
 
 # What the tables of all lists may take. Without them each query computes its own for every list.
 TABLE_BYTES = 128 << 20
@@ -43,6 +43,7 @@ def search_lists(
     """
     counts = [count for count, _ in lists]
     numbers = np.arange(sum(counts))
+    places = _gathered(places)
     if centroids is None:
         points, centres, nearby = queries, None, np.zeros(places.shape, dtype=np.float32)
     else:
@@ -55,12 +56,10 @@ def search_lists(
     for place, (count, codes) in enumerate(lists):
         index.invlists.add_entries(place, count, _pointer(numbers[start:]), codes)
         start += count
-    params = _faiss.SearchParametersIVF(nprobe=places.shape[1])
-    if allowed is not None:
-        params.sel = chosen = _faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
-        params.chosen = chosen  # lives as long as the parameters
+    selector = None if allowed is None else _faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+    params = _faiss.SearchParametersIVF(nprobe=places.shape[1], sel=selector)
     values, found = np.empty((len(queries), k), dtype=np.float32), np.empty((len(queries), k), dtype=np.int64)
-    points, places = np.ascontiguousarray(points, dtype=np.float32), np.ascontiguousarray(places)
+    points = np.ascontiguousarray(points, dtype=np.float32)
     arrays = (_pointer(array) for array in (places, nearby, values, found))
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(threads)
@@ -86,10 +85,21 @@ def _index(words: Floats, centres: Floats | None, count: int) -> Any:
     return index
 
 
+def _gathered(places: Positions) -> Positions:
+    """With what is -1 in the end of each row, and columns of nothing else cut off: faiss takes no more columns than
+    there are lists."""
+    missing = places < 0
+    width = places.shape[1] - int(missing.sum(axis=1).min())
+    order = np.argsort(missing, axis=1, kind="stable")[:, :width]
+    return np.take_along_axis(places, order, axis=1)
+
+
 def _to_centres(points: Floats, centres: Floats, places: Positions) -> Floats:
     """Squared distances of each point to the centres at its places."""
-    found = points @ centres.T
-    found *= -2
-    found += squared_lengths(centres)
-    found += squared_lengths(points)[:, None]
-    return np.maximum(np.take_along_axis(found, np.maximum(places, 0), axis=1), 0)
+    nearby, lengths = np.empty(places.shape, dtype=np.float32), squared_lengths(centres)
+    for rows in row_chunks(len(points), len(centres)):
+        found = (points[rows] * np.float32(-2)) @ centres.T
+        found += lengths
+        found += squared_lengths(points[rows])[:, None]
+        nearby[rows] = np.take_along_axis(found, np.maximum(places[rows], 0), axis=1)
+    return np.maximum(nearby, 0, out=nearby)

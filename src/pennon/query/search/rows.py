@@ -49,9 +49,9 @@ def to_table(snapshot: Snapshot, request: SearchRequest, found: Neighbours, *, m
 
 def _fetch(snapshot: Snapshot, addresses: Addresses, columns: list[str]) -> pa.Table:
     """Stored columns of rows in any order, some of them perhaps several times."""
+    if 0 < len(addresses) <= TAKE_LIMIT and is_plain(tuple(columns)):
+        return snapshot.take_in_order(addresses, columns)
     ascending, places = np.unique(addresses, return_inverse=True)
-    if 0 < len(ascending) <= TAKE_LIMIT and is_plain(tuple(columns)):
-        return snapshot.take(ascending, columns).take(pa.array(places))
     rows = split_by_fragment(ascending)
     table = snapshot.scanner(rows, columns=columns, with_row_address=True).to_table()
     # A scan need not come in the order of addresses.
