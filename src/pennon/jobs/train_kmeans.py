@@ -46,9 +46,9 @@ def train_on_spark(
     for number in range(plan.max_iters):
         path = _write_centroids(store, scratch, f"centroids-{number:03d}.lance", centroids, plan.storage_version)
         found = _pass(engine, plan, tasks, path, bounds, spherical, f"train, pass {number + 1}")
-        ends = loss - found.loss <= TOLERANCE * found.loss
+        ends = loss - found.loss <= TOLERANCE * found.loss or number == plan.max_iters - 1
         stride = 1.0 if ends else STRIDE
-        centroids = updated(centroids, found, spherical=spherical, stride=stride, seed=plan.seed + number)
+        centroids = updated(centroids, found, spherical=spherical, stride=stride, last=ends, seed=plan.seed + number)
         loss = found.loss
         if ends:
             break

@@ -182,4 +182,4 @@ def test_pq_of_fewer_vectors_than_codewords() -> None:
     ivf = Ivf(Metric.DOT, vectors[:1])
     quantizer = ProductQuantizer.train(vectors, ivf, num_sub_vectors=4)
     columns = quantizer.encode(vectors, ivf.centroids, np.zeros(20, dtype=int))
-    np.testing.assert_allclose(quantizer.points(columns), vectors, atol=1e-5)
+    np.testing.assert_allclose(quantizer.points(columns), vectors, atol=5e-3)

@@ -90,17 +90,20 @@ def updated(
     *,
     spherical: bool = False,
     stride: float = 1.0,
+    last: bool = False,
     seed: int | np.random.Generator = 0,
 ) -> Vectors:
     """Centroids moved to the mean of their points, or `stride` times as far; below 2 even that lowers the loss.
 
-    A centroid without points moves to where the loss is greatest, to share the points of the centroid that is there.
+    A centroid without points moves to where the loss is greatest, to share the points of the centroid that is there;
+    not so in the last pass, after which nobody would share them out.
     """
     moved = centroids.astype(np.float64)
     filled = found.counts > 0
     means = found.sums[filled] / found.counts[filled, None]
     moved[filled] += stride * ((_directions(means) if spherical else means) - moved[filled])
-    _split(moved, found, spherical, np.random.default_rng(seed))
+    if not last:
+        _split(moved, found, spherical, np.random.default_rng(seed))
     return (_directions(moved) if spherical else moved).astype(centroids.dtype)
 
 
@@ -140,8 +143,9 @@ def train_kmeans(
             found = _partials(rows, centroids, spherical, threads)
             done = loss - found.loss <= tolerance * found.loss
             loss, iterations = found.loss, iterations + 1
-            stride = 1.0 if done or iterations == max_iters else STRIDE
-            centroids = updated(centroids, found, spherical=spherical, stride=stride, seed=rng)
+            last = done or iterations == max_iters
+            stride = 1.0 if last else STRIDE
+            centroids = updated(centroids, found, spherical=spherical, stride=stride, last=last, seed=rng)
     return Clustering((centroids + middle).astype(np.result_type(points, np.float32)), loss, iterations)
 
 
