@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import lance
@@ -28,6 +29,7 @@ from bench.vectors import (
     recall,
     stock_search,
     true_neighbours,
+    vector_files,
     vector_type,
 )
 from pennon.table import Table
@@ -47,8 +49,10 @@ METRICS = ("l2", "cosine")
 QUERIES, K, PARTITIONS = 500, 10, 224
 # Stock trains fewer partitions than it is asked for where there are fewer than `sample_rate` rows for each.
 SAMPLE_RATE = 200
+FEW_PROBES = (1, 5, 20)
 # Pairs of nprobes and refine_factor.
-SEARCHES = tuple((nprobes, refine) for nprobes in (1, 5, 20, PARTITIONS) for refine in (None, 5))
+SEARCHES = tuple((nprobes, refine) for nprobes in (*FEW_PROBES, PARTITIONS) for refine in (None, 5))
+SIDES = ("stock's", "Pennon's")
 # RQ wants a multiple of 8 dimensions.
 PADDED = 104
 BUILDS = 5
@@ -57,26 +61,42 @@ HEADER = ("kind", "metric", "nprobes", "refine", "stock on stock's", "stock on P
 Figures = npt.NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Of every build (first axis): recall by search and column of the report; rows probed by side and nprobes."""
+
+    recalls: Figures
+    probed: Figures
+
+
 def vector_recall(choice: Choice) -> None:
     kinds, builds = chosen(KINDS, choice.kinds), choice.rounds or BUILDS
     vectors, queries = _held_out(_glove())
     vectors = vectors[: choice.rows]
     rows: list[tuple[object, ...]] = []
+    probed: list[tuple[object, ...]] = []
     for metric in METRICS:
         truth = true_neighbours(vectors, queries, K, metric)
+        measured: list[Measured] = []
         for kind in kinds:
-            figures = _measure(kind, metric, vectors, queries, truth, builds)
-            rows += _rows(kind, metric, figures)
+            measured.append(_measure(kind, metric, vectors, queries, truth, builds))
+            rows += _rows(kind, metric, measured[-1].recalls)
             for row in rows[-len(SEARCHES) :]:
                 say(", ".join(map(str, row)))
+        means = np.concatenate([each.probed for each in measured]).mean(axis=0).round().astype(int)
+        probed += [(metric, side, *map("{:,}".format, mean)) for side, mean in zip(SIDES, means.tolist(), strict=True)]
     report_grids(
         "vector-recall",
-        f"Recall@{K} in percent, GloVe, {len(vectors):,} x 100 float32, {PARTITIONS} partitions",
-        [Grid(HEADER, rows)],
-        note=f"Columns: whose search on whose index. The queries are {QUERIES} words that are not indexed. Every figure"
-        f" is the mean of {builds} builds that differ in seed; ± is the standard error of the difference between stock"
-        f" on stock's and Pennon on Pennon's. For RQ, vectors are filled up with zeros to {PADDED} dimensions, since"
-        " 100 is no multiple of 8; that changes no distance.",
+        f"Recall@{K}, GloVe, {len(vectors):,} x 100 float32, {PARTITIONS} partitions",
+        [
+            Grid(HEADER, rows, "Recall in percent, by whose search on whose index"),
+            Grid(("metric", "index", *(f"{n} probed" for n in FEW_PROBES)), probed, "Rows behind nprobes, per query"),
+        ],
+        note=f"The queries are {QUERIES} words that are not indexed. Every figure is the mean of {builds} builds that"
+        " differ in seed; ± is the standard error of the difference between stock on stock's and Pennon on Pennon's."
+        " Partitions of even size hold fewer rows near a query than uneven ones do, so that equal nprobes may mean less"
+        f" work and lower recall. For RQ, vectors are filled up with zeros to {PADDED} dimensions, since 100 is no"
+        " multiple of 8; that changes no distance.",
         packages=["faiss-cpu"],
         keep=choice.keep,
     )
@@ -96,14 +116,13 @@ def _held_out(vectors: Matrix) -> tuple[Matrix, Matrix]:
     return np.delete(vectors, asked, axis=0), vectors[asked]
 
 
-def _measure(kind: Kind, metric: str, vectors: Matrix, queries: Matrix, truth: Ids, builds: int) -> Figures:
-    """Recall by build, search (as in SEARCHES) and column of the report."""
+def _measure(kind: Kind, metric: str, vectors: Matrix, queries: Matrix, truth: Ids, builds: int) -> Measured:
     if kind.index_type == "IVF_RQ":
         vectors, queries = _padded(vectors), _padded(queries)
     partitions = min(PARTITIONS, len(vectors) // SAMPLE_RATE)
     stock, ours = _write("glove-stock", vectors), _write("glove-pennon", vectors)
     table = pennon.open(ours)
-    figures = np.empty((builds, len(SEARCHES), 3))
+    recalls, probed = np.empty((builds, len(SEARCHES), 3)), np.empty((builds, len(SIDES), len(FEW_PROBES)))
     for seed in range(builds):
         say(f"{kind}, {metric}: build {seed + 1} of {builds}, stock's")
         create_stock(stock, kind, partitions, metric, sample_rate=SAMPLE_RATE)
@@ -116,10 +135,19 @@ def _measure(kind: Kind, metric: str, vectors: Matrix, queries: Matrix, truth: I
                 stock_search(ours, queries, K, nprobes, refine),
                 _pennon_search(table, queries, nprobes, refine),
             )
-            figures[seed, number] = [recall(ids, truth) for ids in found]
-        for uri in (stock, ours):
+            recalls[seed, number] = [recall(ids, truth) for ids in found]
+        for side, uri in enumerate((stock, ours)):
+            probed[seed, side] = _rows_probed(uri, queries)
             drop_files_of_old_versions(uri)
-    return figures
+    return Measured(recalls, probed)
+
+
+def _rows_probed(uri: str, queries: Matrix) -> list[float]:
+    """The mean of rows in the partitions nearest to a query, as FEW_PROBES has them."""
+    files = vector_files(uri)
+    order = files.ivf.rank(files.metric.prepare(queries), max(FEW_PROBES))[0]
+    lengths = files.layout.lengths[order]
+    return [float(lengths[:, :nprobes].sum(axis=1).mean()) for nprobes in FEW_PROBES]
 
 
 def _rows(kind: Kind, metric: str, figures: Figures) -> list[tuple[object, ...]]:

@@ -30,6 +30,7 @@ from pennon.format.schema import Column, Columns
 from pennon.format.store import Location, Store, open_store
 
 SCAN_BATCH = 1 << 17
+WIDE_READAHEAD = 2
 # Rows fetched one by one cost about twenty times as much as rows of a scan.
 TAKEN_SHARE = 0.05
 ADDRESS = "_rowaddr"
@@ -142,7 +143,8 @@ class Snapshot:
     def scan_column(
         self, column: Column, part: ScanSlice, batch_rows: int = SCAN_BATCH
     ) -> Iterator[tuple[pa.Array, Addresses]]:
-        """Live values of one column and their addresses, batch by batch."""
+        """Live values of one column and their addresses, batch by batch. Where batches are few rows, because those are
+        wide, few batches are read ahead."""
         chosen = [self._fragment(f) for f in part.fragments]
         if not chosen:
             return
@@ -151,6 +153,7 @@ class Snapshot:
             fragments=chosen,
             with_row_address=True,
             batch_size=batch_rows,
+            batch_readahead=None if batch_rows >= SCAN_BATCH else WIDE_READAHEAD,
             offset=part.offset or None,
             limit=part.limit,
             use_scalar_index=False,

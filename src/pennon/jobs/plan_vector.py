@@ -41,8 +41,8 @@ TASK_BYTES = 64 << 20
 # hands arrays of 32 MiB and more back to the system, and takes each anew page by page.
 BATCH_BYTES = 24 << 20
 BATCH_COPIES = 5
-# Codes of a reducer: as received, and the partition and the pages in hand.
-REDUCE_COPIES = 2
+# Codes of a reducer: as received, on their way in and out, and the partition in hand.
+REDUCE_COPIES = 3
 # Graphs take long to build and partitions differ in size: more reducers even out.
 GRAPH_WAVES = 4
 # Training in one process holds the sample, its distances and a copy.

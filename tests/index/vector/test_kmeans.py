@@ -157,6 +157,7 @@ def test_centroids_without_points_move_to_where_the_loss_is(spherical: bool) -> 
     assert np.flatnonzero(before.counts).tolist() == [0, 1]
     moved = updated(centroids, before, spherical=spherical, seed=1)
     np.testing.assert_array_equal(moved, updated(centroids, before, spherical=spherical, seed=1))
+    np.testing.assert_array_equal(updated(centroids, before, spherical=spherical, last=True)[2:], centroids[2:])
     after = partials(points, moved, spherical=spherical)
     assert (after.counts > 0).all()
     assert after.counts[0] == 500

@@ -43,13 +43,14 @@ TOLERANCE = 3e-3
 
 BLOCK_ROWS = 1 << 16
 
-# Rows of a product, few enough for its distances to stay in the processor's caches, and more for few centroids. From so
-# many multiplications on several threads share the rows.
+# Rows of a product, few enough for its distances to stay in the processor's caches, and the most distances it may have:
+# 32 MiB. From so many multiplications on several threads share the rows.
 PRODUCT_ROWS = 384
-DISTANCES = 1 << 16
+DISTANCES = 1 << 23
 SHARED_PRODUCT = 1 << 28
 
-FEW_DIMENSIONS = 16  # sums go faster through the dimensions than through the centroids
+# Up to so many dimensions sums are made dimension by dimension, not centroid by centroid.
+FEW_DIMENSIONS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +209,7 @@ def _nearest(rows: Floats, centroids: Floats, spherical: bool, threads: int = 1)
     factors[:dim] = centroids.T * np.float32(-1 if spherical else -2)
     factors[dim] = 0 if spherical else squared_lengths(centroids)
     ids, nearest = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
-    step = max(PRODUCT_ROWS, DISTANCES // k)
+    step = max(min(PRODUCT_ROWS, DISTANCES // k), 1)
 
     def compare(starts: range) -> None:
         distances = np.empty((min(step, len(rows)), k), dtype=np.float32)
