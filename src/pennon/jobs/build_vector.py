@@ -68,6 +68,8 @@ def build_vector(engine: Callable[[], Engine], snapshot: Snapshot, plan: VectorP
 
 def partition_bounds(ivf: Ivf, sample: Vectors, reducers: int) -> tuple[int, ...]:
     """Where the partitions of each reducer begin, and the end: neighbours, of about as many rows by the sample."""
+    if reducers == 1:
+        return 0, ivf.num_partitions
     ids = ivf.assign(sample[: ivf.num_partitions * WEIGHED_ROWS])[0]
     weights = np.bincount(ids, minlength=ivf.num_partitions) + 1.0
     reached = np.cumsum(weights)

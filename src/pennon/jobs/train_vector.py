@@ -40,7 +40,8 @@ def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) ->
             )
         plan = replace(plan, num_partitions=known)
     ivf = Ivf(plan.metric, _centroids(engine, snapshot.store, plan, files, scratch))
-    sample = read_sample(snapshot.store, plan, files, min(QUANTIZER_ROWS, plan.sample_rows))
+    needed = plan.reducers > 1 or (plan.kind.quantizer is ProductQuantizer and plan.codebook is None)
+    sample = read_sample(snapshot.store, plan, files if needed else (), min(QUANTIZER_ROWS, plan.sample_rows))
     return Models(ivf, _quantizer(plan, ivf, sample, files)), sample
 
 
