@@ -47,8 +47,10 @@ def train_on_spark(
         path = _write_centroids(store, scratch, f"centroids-{number:03d}.lance", centroids, plan.storage_version)
         found = _pass(engine, plan, tasks, path, bounds, spherical, f"train, pass {number + 1}")
         ends = loss - found.loss <= TOLERANCE * found.loss or number == plan.max_iters - 1
-        stride = 1.0 if ends else STRIDE
-        centroids = updated(centroids, found, spherical=spherical, stride=stride, last=ends, seed=plan.seed + number)
+        stride, refill = (1.0, np.inf) if ends else (STRIDE, 0.0)
+        centroids = updated(
+            centroids, found, spherical=spherical, stride=stride, refill=refill, seed=plan.seed + number
+        )
         loss = found.loss
         if ends:
             break

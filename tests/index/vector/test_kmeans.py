@@ -72,9 +72,11 @@ def test_the_loss_is_that_of_faiss(points: Floats, k: int, spherical: bool) -> N
     assert loss <= found.loss * (1 + 1e-5)
 
 
-def test_all_clusters_that_lie_apart_are_found() -> None:
+def test_clusters_that_lie_apart_are_found_as_well_as_by_faiss() -> None:
     points = blobs(8192, 32, 60, spread=0.05)
-    assert train_kmeans(points, 60).loss < 1.1 * 0.05**2 * points.size
+    theirs = [faiss.Kmeans(32, 60, niter=50, seed=seed, max_points_per_centroid=8192) for seed in range(5)]
+    losses = [each.train(points) for each in theirs]
+    assert np.mean([train_kmeans(points, 60, seed=seed).loss for seed in range(5)]) < np.mean(losses)
 
 
 @pytest.fixture
@@ -157,7 +159,7 @@ def test_centroids_without_points_move_to_where_the_loss_is(spherical: bool) -> 
     assert np.flatnonzero(before.counts).tolist() == [0, 1]
     moved = updated(centroids, before, spherical=spherical, seed=1)
     np.testing.assert_array_equal(moved, updated(centroids, before, spherical=spherical, seed=1))
-    np.testing.assert_array_equal(updated(centroids, before, spherical=spherical, last=True)[2:], centroids[2:])
+    np.testing.assert_array_equal(updated(centroids, before, spherical=spherical, refill=np.inf)[2:], centroids[2:])
     after = partials(points, moved, spherical=spherical)
     assert (after.counts > 0).all()
     assert after.counts[0] == 500

@@ -17,6 +17,7 @@ import heapq
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import faiss
@@ -30,15 +31,20 @@ from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks
 
 Doubles = npt.NDArray[np.float64]
 
-# Training begins with sweeps over the points in so many batches, the centroids moving after each. A sweep costs as much
-# as a full pass and gains far more: centroids that get no point of a batch are soon where points are.
-SWEEPS = (16, 4)
+# Training begins with half of the points: first in so many batches, the centroids moving after each, then as often as it
+# gains something. Only the end is worth all points.
+BATCHES = 4
 BATCH_POINTS = 8  # a centroid, at least
 
-# Full passes move a centroid beyond the mean of its points: it would go on in that direction for many passes.
+# A centroid that got no point of a batch moves only to one with so many times the mean loss: that is one of several
+# clusters. Moved to any other it would make partitions more even than the data, and a search that probes few of them
+# would look at fewer rows.
+MOVED_TO_LOSS = 4.0
+
+# Passes move a centroid beyond the mean of its points: it would go on in that direction for many passes.
 STRIDE = 1.8
 
-# Training ends with the full pass that finds the loss lower by no more than this part of it.
+# Passes end with the one that finds the loss lower by no more than this part of it.
 TOLERANCE = 3e-3
 
 BLOCK_ROWS = 1 << 16
@@ -72,7 +78,7 @@ class Partials:
 class Clustering(NamedTuple):
     centroids: Vectors  # float32, for points in float64 float64
     loss: float  # of the last pass, before its centroids moved
-    iterations: int  # full passes
+    iterations: int  # passes over all points
 
 
 def partials(points: Vectors, centroids: Vectors, *, spherical: bool = False) -> Partials:
@@ -91,20 +97,20 @@ def updated(
     *,
     spherical: bool = False,
     stride: float = 1.0,
-    last: bool = False,
+    refill: float = 0.0,
     seed: int | np.random.Generator = 0,
 ) -> Vectors:
     """Centroids moved to the mean of their points, or `stride` times as far; below 2 even that lowers the loss.
 
-    A centroid without points moves to where the loss is greatest, to share the points of the centroid that is there;
-    not so in the last pass, after which nobody would share them out.
+    A centroid without points moves to where the loss is greatest, to share the points of the centroid that is there, if
+    that loss is at least `refill` times the mean; infinity for the last pass, after which nobody would share them out.
     """
     moved = centroids.astype(np.float64)
     filled = found.counts > 0
     means = found.sums[filled] / found.counts[filled, None]
     moved[filled] += stride * ((_directions(means) if spherical else means) - moved[filled])
-    if not last:
-        _split(moved, found, spherical, np.random.default_rng(seed))
+    if np.isfinite(refill):
+        _split(moved, found, spherical, refill * found.loss / max(1, filled.sum()), np.random.default_rng(seed))
     return (_directions(moved) if spherical else moved).astype(centroids.dtype)
 
 
@@ -117,7 +123,7 @@ def train_kmeans(
     tolerance: float = TOLERANCE,
     seed: int = 0,
 ) -> Clustering:
-    """Equal points and seed give equal centroids. `max_iters` bounds the full passes; after the sweeps few are needed.
+    """Equal points and seed give equal centroids. `max_iters` bounds the passes over all points; few are needed.
 
     Uses as many threads as OMP_NUM_THREADS allows.
     """
@@ -130,24 +136,41 @@ def train_kmeans(
     middle = _middle(start, spherical)
     centroids = (_directions(start) if spherical else start - middle).astype(np.float32)
     rows = _prepared(points, middle, spherical, order)
-    sweeps = [min(batches, len(rows) // (BATCH_POINTS * k)) for batches in SWEEPS]
-    loss, iterations, done = np.inf, 0, False
+    half = rows[: len(rows) // 2]
     threads = faiss.omp_get_max_threads()
+    passes = partial(_passes, spherical=spherical, tolerance=tolerance, max_iters=max_iters, threads=threads, rng=rng)
     with one_thread():
-        for batches in filter(lambda batches: batches > 1, sweeps):
-            loss = 0.0
-            for batch in np.array_split(rows, batches):
+        if len(half) >= BATCH_POINTS * k:
+            for batch in np.array_split(half, min(BATCHES, len(half) // (BATCH_POINTS * k))):
                 found = _partials(batch, centroids, spherical, threads)
-                loss += found.loss
-                centroids = updated(centroids, found, spherical=spherical, seed=rng)
-        while not done and iterations < max_iters:
-            found = _partials(rows, centroids, spherical, threads)
-            done = loss - found.loss <= tolerance * found.loss
-            loss, iterations = found.loss, iterations + 1
-            last = done or iterations == max_iters
-            stride = 1.0 if last else STRIDE
-            centroids = updated(centroids, found, spherical=spherical, stride=stride, last=last, seed=rng)
+                centroids = updated(centroids, found, spherical=spherical, refill=MOVED_TO_LOSS, seed=rng)
+            centroids = passes(half, centroids, last=False).centroids
+        centroids, loss, iterations = passes(rows, centroids, last=True)
     return Clustering((centroids + middle).astype(np.result_type(points, np.float32)), loss, iterations)
+
+
+def _passes(
+    rows: Floats,
+    centroids: Vectors,
+    *,
+    spherical: bool,
+    tolerance: float,
+    max_iters: int,
+    threads: int,
+    rng: np.random.Generator,
+    last: bool,
+) -> Clustering:
+    """Over all these points, until the loss hardly falls."""
+    loss, iterations, done = np.inf, 0, False
+    while not done:
+        found = _partials(rows, centroids, spherical, threads)
+        iterations += 1
+        done = iterations >= max_iters or loss - found.loss <= tolerance * found.loss
+        loss = found.loss
+        ends = done and last
+        stride, refill = (1.0, np.inf) if ends else (STRIDE, 0.0)
+        centroids = updated(centroids, found, spherical=spherical, stride=stride, refill=refill, seed=rng)
+    return Clustering(centroids, loss, iterations)
 
 
 def hierarchical_start(points: Vectors, k: int, *, spherical: bool = False, seed: int = 0) -> Vectors:
@@ -249,12 +272,15 @@ def _totals(ids: Positions, values: Vectors, k: int) -> Doubles:
     return np.bincount(ids, values, k).astype(np.float64, copy=False)
 
 
-def _split(moved: Doubles, found: Partials, spherical: bool, rng: np.random.Generator) -> None:
-    heap = [(-float(found.losses[i]), int(i)) for i in np.flatnonzero((found.counts > 1) & (found.losses > 0))]
+def _split(moved: Doubles, found: Partials, spherical: bool, least: float, rng: np.random.Generator) -> None:
+    donors = np.flatnonzero((found.counts > 1) & (found.losses > 0))
+    heap = [(-float(found.losses[i]), int(i)) for i in donors]
     heapq.heapify(heap)
     dim = moved.shape[1]
     for i in np.flatnonzero(found.counts == 0) if heap else ():
         loss, donor = heap[0]
+        if -loss < least:
+            break
         heapq.heapreplace(heap, (loss / 2, donor))
         # The sum is as long as its points together, less their loss.
         weight = np.linalg.norm(found.sums[donor]) + found.losses[donor] if spherical else found.counts[donor]

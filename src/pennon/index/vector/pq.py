@@ -40,6 +40,9 @@ COLUMN = "__pq_code"
 # Rows compared with all codewords of a sub-space at once: the scores stay in the processor's caches.
 ENCODED_ROWS = 256
 
+# Codewords are few and serve every row, so they are trained until it hardly gains anything.
+CODEWORD_TOLERANCE = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class ProductQuantizer(Model):
@@ -274,7 +277,8 @@ def train_codebook(targets: Floats, num_bits: int, *, max_iters: int = 50, seed:
     size = 1 << num_bits
     # A sample smaller than the codebook is repeated: each of its vectors then has a codeword of its own.
     points = np.resize(targets, (max(len(targets), size), targets.shape[1]))
-    return train_kmeans(points, size, max_iters=max_iters, seed=seed).centroids.astype(np.float32, copy=False)
+    trained = train_kmeans(points, size, max_iters=max_iters, tolerance=CODEWORD_TOLERANCE, seed=seed)
+    return trained.centroids.astype(np.float32, copy=False)
 
 
 def check_shape(dim: int, num_sub_vectors: int, num_bits: int) -> None:
