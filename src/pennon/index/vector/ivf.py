@@ -18,7 +18,10 @@ from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.model import Model
 from pennon.index.vector.tensor import from_tensor, to_tensor
-from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, row_chunks
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
+
+# Vectors compared with all centroids at once: the scores stay in the processor's caches.
+ASSIGNED_ROWS = 384
 
 PartitionIds = npt.NDArray[np.integer[Any]]
 
@@ -53,10 +56,12 @@ class Ivf(Model):
     def assign(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
         """The partition of each vector, and its distance to the centroid on the scale of `loss`."""
         ids, distances = np.empty(len(vectors), dtype=np.uint32), np.empty(len(vectors), dtype=np.float32)
-        for rows in row_chunks(len(vectors), max(self.num_partitions, self.dim)):
-            scores, rest = self._scores(vectors[rows])
-            ids[rows] = nearest = scores.argmin(axis=1)
-            distances[rows] = np.take_along_axis(scores, nearest[:, None], axis=1)[:, 0] + rest
+        scores = np.empty((min(ASSIGNED_ROWS, len(vectors)), self.num_partitions), dtype=np.float32)
+        for start in range(0, len(vectors), ASSIGNED_ROWS):
+            rows = slice(start, start + ASSIGNED_ROWS)
+            found, rest = self._scores(vectors[rows], scores)
+            ids[rows] = nearest = found.argmin(axis=1)
+            distances[rows] = found.reshape(-1).take(np.arange(0, found.size, self.num_partitions) + nearest) + rest
         return ids, np.maximum(distances, 0, out=distances) if self.metric.by_l2 else distances
 
     def rank(self, queries: Vectors, nprobes: int) -> tuple[Positions, Floats]:
@@ -102,11 +107,11 @@ class Ivf(Model):
         np.subtract(vectors, self._middle.astype(wide), dtype=wide, out=points[:, :-1], casting="same_kind")
         return points
 
-    def _scores(self, vectors: Vectors) -> tuple[Floats, Floats]:
+    def _scores(self, vectors: Vectors, out: Floats | None = None) -> tuple[Floats, Floats]:
         """Scores that order the centroids for each vector, and what its scores lack to be distances."""
         points = self._seen(vectors)
         rest = squared_lengths(points[:, :-1]) if self.metric.by_l2 else np.ones(len(vectors), dtype=np.float32)
-        return points @ self._factors, rest
+        return np.matmul(points, self._factors, out=None if out is None else out[: len(points)]), rest
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """A first look at RaBitQ codes: the signs alone, which give the distance of 1-bit codes.
 
 faiss counts differing bits many times faster than anything multiplies numbers. So the items of the query become numbers
-of 8 bits, and these 8 planes of bits: with s the signs of a row and p one of the planes, the number of items that have
+of a few bits, and these as many planes of bits: with s the signs of a row and p one of the planes, the number of items that have
 a bit in both is (|s| + |p| - |s xor p|) / 2.
 """
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pennon.index.vector.scan import widened
 from pennon.index.vector.vectors import Codes, Floats
 
-PLANES = 8
+PLANES = 6
 LEVELS = (1 << PLANES) - 1
 
 # faiss counts in words of so many bytes.
