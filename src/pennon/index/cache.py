@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -34,6 +34,16 @@ class ByteCache:
                 return None
             self._entries.move_to_end(key)
             return found[0]
+
+    def get_all(self, keys: Sequence[Hashable]) -> list[Any | None]:
+        with self._lock:
+            entries, found = self._entries, []
+            for key in keys:
+                entry = entries.get(key)
+                if entry is not None:
+                    entries.move_to_end(key)
+                found.append(entry and entry[0])
+            return found
 
     def put(self, key: Hashable, value: Any, size_bytes: int) -> None:
         if size_bytes > self.capacity_bytes:

@@ -9,7 +9,7 @@ and add, a query has its slope and shift in a partition.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.products import inner_products
 from pennon.index.vector.quantizer import ScorerBase
-from pennon.index.vector.rabitq_signs import Signs, sign_products
+from pennon.index.vector.rabitq_signs import SignQuery, Signs
 from pennon.index.vector.scan import keys_of
 from pennon.index.vector.topk import smallest
 from pennon.index.vector.vectors import Floats, Mask, Positions, row_chunks
@@ -118,17 +118,34 @@ class Estimator:
         self, asked: Asked, probed: Sequence[RabitScorer], counts: Positions, k: int, allowed: Mask | None
     ) -> Positions:
         """The rows that may be among the nearest, judged by their signs."""
-        products, rounding = sign_products(asked.points[0], np.concatenate([one.signs.codes for one in probed]))
-        add, scale, error = np.concatenate([one.signs.factors for one in probed], axis=1)
-        rough = asked.distances(products, 0.5, add, scale, counts)
-        if self.extra_bits:
-            error *= np.repeat(asked.lengths * np.float32(SIFTING_ERRORS), counts)
-        error -= scale * np.float32(rounding)  # scales are negative
+        query = SignQuery(asked.points[0], probed[0].signs.codes.shape[1])
+        ends = np.cumsum(counts)
+        rough = np.empty(ends[-1], dtype=np.float32)
+        slopes = [None] * len(probed) if asked.slopes is None else asked.slopes.tolist()
+        half = asked.sums[0] / np.float32(2)
+        for one, end, slope, shift in zip(probed, ends.tolist(), slopes, asked.shifts.tolist(), strict=True):
+            part = rough[end - len(one) : end]
+            query.products(one.signs.codes, part)
+            add, scale, _ = one.signs.factors
+            part -= half
+            part *= scale
+            part += add if slope is None else add * np.float32(slope)
+            part += np.float32(shift)
         if allowed is not None:
             rough[~allowed] = np.inf
-        limit = smallest((rough + error)[None], k)[0][0, -1]
-        rough -= error
-        return np.flatnonzero(rough <= limit if allowed is None else (rough <= limit) & allowed)
+        nearest = smallest(rough[None], k)[1][0]
+        if nearest[-1] < 0:
+            return np.flatnonzero(np.isfinite(rough))
+        found, weights = rough[nearest], asked.lengths * np.float32(SIFTING_ERRORS)
+        for one, end, weight in zip(probed, ends.tolist(), weights, strict=True):
+            _, scale, error = one.signs.factors
+            part = rough[end - len(one) : end]
+            if self.extra_bits:
+                part -= error * weight
+            part += scale * np.float32(query.rounding)  # scales are negative
+        # What distances are at least has been taken from what they are about, so twice that is what they are at most.
+        # The k-th smallest of these is no more than the greatest of any k of them.
+        return np.flatnonzero(rough <= (2 * found - rough[nearest]).max())
 
     def _measured(self, asked: Asked, parts: Sequence[Coded], counts: Positions, k: int) -> tuple[Floats, Positions]:
         """The nearest of rows, which are numbered through."""
@@ -185,10 +202,13 @@ def _picked(probed: Sequence[RabitScorer], counts: Positions, rows: Positions) -
     """Some rows, ascending and numbered through the partitions: those of each partition that has any, and how many of
     each partition they are."""
     ends = np.cumsum(counts)
-    cuts = np.searchsorted(rows, ends)
-    picked = np.diff(cuts, prepend=0)
-    positions = rows - np.repeat(ends - counts, picked)
-    pieces = zip(probed, pairwise([0, *cuts.tolist()]), strict=True)
-    chosen = [(one, positions[start:stop]) for one, (start, stop) in pieces if start < stop]
-    chosen = chosen or [(probed[0], positions)]
+    pieces = list(zip(probed, ends - counts, _cuts(rows, ends), strict=True))
+    picked = np.array([stop - start for _, _, (start, stop) in pieces])
+    chosen = [(one, rows[start:stop] - first) for one, first, (start, stop) in pieces if start < stop]
+    chosen = chosen or [(probed[0], rows)]
     return [Coded(one.codes.take(at, axis=0), one.factors.take(at, axis=1)) for one, at in chosen], picked
+
+
+def _cuts(rows: Positions, ends: Positions) -> Iterator[tuple[int, int]]:
+    """Where the ascending rows of each partition begin and end."""
+    return pairwise([0, *np.searchsorted(rows, ends).tolist()])

@@ -48,24 +48,30 @@ class Signs:
         return Signs(self.codes.take(positions, axis=0), self.factors.take(positions, axis=1))
 
 
-def sign_products(point: Floats, codes: Codes) -> tuple[Floats, float]:
-    """The sums of the point's items where a row has a bit, and by how much the rounding of items may shift them: 5
-    standard deviations of the sum of so many roundings as a row has bits, about half of all."""
-    low = point.min()
-    step = max((point.max() - low) / LEVELS, np.finfo(np.float32).tiny)
-    levels = np.rint((point - low) / step).astype(np.uint8)
-    bits = levels >> np.arange(PLANES, dtype=np.uint8)[:, None] & 1
-    # The last plane has no bits: what differs from it is all bits of a row.
-    planes = np.zeros((PLANES + 1, codes.shape[1]), dtype=np.uint8)
-    planes[:PLANES, : -(-len(point) // 8)] = np.packbits(bits, axis=1, bitorder="little")
-    # low * |s| + step / 2 * Σ 2^j (|s| + |p_j| - |s xor p_j|)
-    weights = np.append(-step / 2 * 2.0 ** np.arange(PLANES), low + step / 2 * LEVELS).astype(np.float32)
-    found = np.empty(len(codes), dtype=np.float32)
-    for start in range(0, len(codes), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
-        np.matmul(weights, _differing(planes, codes[rows]), out=found[rows])
-    found += np.float32(step / 2 * levels.sum(dtype=np.int64))
-    return found, float(step * np.sqrt(len(point)))
+class SignQuery:
+    """A query, asked what the sums of its items are where a row has a bit."""
+
+    def __init__(self, point: Floats, code_bytes: int) -> None:
+        low = point.min()
+        step = max((point.max() - low) / LEVELS, np.finfo(np.float32).tiny)
+        levels = np.rint((point - low) / step).astype(np.uint8)
+        bits = levels >> np.arange(PLANES, dtype=np.uint8)[:, None] & 1
+        # The last plane has no bits: what differs from it is all bits of a row.
+        self._planes = np.zeros((PLANES + 1, code_bytes), dtype=np.uint8)
+        self._planes[:PLANES, : -(-len(point) // 8)] = np.packbits(bits, axis=1, bitorder="little")
+        # low * |s| + step / 2 * Σ 2^j (|s| + |p_j| - |s xor p_j|)
+        weights = np.append(-step / 2 * 2.0 ** np.arange(PLANES), low + step / 2 * LEVELS)
+        self._weights = weights.astype(np.float32)
+        self._rest = np.float32(step / 2 * levels.sum(dtype=np.int64))
+        # 5 standard deviations of the sum of so many roundings as a row has bits, about half of all.
+        self.rounding = float(step * np.sqrt(len(point)))
+
+    def products(self, codes: Codes, out: Floats) -> None:
+        """The rounding of items may shift them by `rounding`."""
+        for start in range(0, len(codes), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            np.matmul(self._weights, _differing(self._planes, codes[rows]), out=out[rows])
+        out += self._rest
 
 
 def _differing(planes: Codes, codes: Codes) -> Floats:

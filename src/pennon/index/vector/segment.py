@@ -87,7 +87,7 @@ class VectorSegment:
 
     def partitions(self, numbers: Sequence[int]) -> tuple[list[SearchPartition], int]:
         """Several partitions, and how many of them were not cached; those are fetched together."""
-        found = [self._cache.get((*self._key, number)) for number in numbers]
+        found = self._cache.get_all([(*self._key, number) for number in numbers])
         missing = [at for at, partition in enumerate(found) if partition is None]
         if len(missing) == 1:
             found[missing[0]] = self.partition(numbers[missing[0]])

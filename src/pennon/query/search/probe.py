@@ -126,7 +126,7 @@ class _SegmentSearch:
         with naming(self._segment.usable):
             loaded, fetched = self._opened.partitions(numbers)
             partitions = dict(zip(numbers, loaded, strict=True))
-            rows = {number: self._segment.rows(number, partition) for number, partition in partitions.items()}
+            rows = self._segment.rows(partitions)
         allowed = {number: mask for number in numbers if (mask := rows[number].among(how.chosen)) is not None}
         count = sum(map(len, loaded))
         trace.partitions += len(numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyroaring import BitMap
@@ -30,14 +31,16 @@ class SearchSegment:
     live: LiveRows
     cache: ByteCache
 
-    def rows(self, number: int, partition: SearchPartition) -> PartitionRows:
-        """Worked out once per handle on a version, and cached beside the partition."""
-
-        def load() -> tuple[PartitionRows, int]:
-            rows = self.live.of(partition)
-            return rows, rows.nbytes
-
-        return self.cache.get_or_load((self.live.token, number), load)
+    def rows(self, partitions: Mapping[int, SearchPartition]) -> dict[int, PartitionRows]:
+        """Worked out once per handle on a version, and cached beside the partitions."""
+        known = self.cache.get_all([(self.live.token, number) for number in partitions])
+        found: dict[int, PartitionRows] = {}
+        for (number, partition), rows in zip(partitions.items(), known, strict=True):
+            if rows is None:
+                rows = self.live.of(partition)
+                self.cache.put((self.live.token, number), rows, rows.nbytes)
+            found[number] = rows
+        return found
 
 
 @dataclass(frozen=True, eq=False)
