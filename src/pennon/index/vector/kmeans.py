@@ -31,8 +31,8 @@ from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks
 
 Doubles = npt.NDArray[np.float64]
 
-# Training begins with half of the points: first in so many batches, the centroids moving after each, then as often as it
-# gains something. Only the end is worth all points.
+# Training begins with half of the points: first in so many batches, the centroids moving after each, then as often as
+# that gains something. Only the end is worth all points.
 BATCHES = 4
 BATCH_POINTS = 8  # a centroid, at least
 

@@ -1,8 +1,8 @@
 """A first look at RaBitQ codes: the signs alone, which give the distance of 1-bit codes.
 
 faiss counts differing bits many times faster than anything multiplies numbers. So the items of the query become numbers
-of a few bits, and these as many planes of bits: with s the signs of a row and p one of the planes, the number of items that have
-a bit in both is (|s| + |p| - |s xor p|) / 2.
+of a few bits, and these as many planes of bits: with s the signs of a row and p one of the planes, the number of items
+that have a bit in both is (|s| + |p| - |s xor p|) / 2.
 """
 
 from __future__ import annotations
