@@ -57,6 +57,8 @@ class Snapshot:
         self._deleted: dict[int, npt.NDArray[np.uint32]] = {}
         self._row_ids: dict[int, RowIds] = {}
         self._fragments: dict[int, lance.LanceFragment] = {}
+        # What others have worked out about this version and want to find again.
+        self.memory: dict[str, Any] = {}
 
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
@@ -229,6 +231,21 @@ class Snapshot:
             return self.dataset._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
         ascending, places = np.unique(addresses, return_inverse=True)
         return self.take(ascending, columns).take(pa.array(places))
+
+    def project(self, fragment: int, expressions: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+        """SQL expressions over the live rows of a fragment, in their order."""
+        chosen = [self._fragment(fragment)]
+        yield from self.dataset.scanner(columns=dict(expressions), fragments=chosen).to_batches()
+
+    def projected(self, expressions: Mapping[str, str]) -> pa.Schema:
+        """The types of expressions; ValueError or OSError where they make no sense over this table."""
+        return self.dataset.scanner(columns=dict(expressions), limit=1).to_table().schema
+
+    def count_in_fragment(self, fragment: int, filter: str) -> int:
+        scanner = self.dataset.scanner(
+            columns=[], filter=filter, fragments=[self._fragment(fragment)], with_row_id=True, use_scalar_index=False
+        )
+        return sum(batch.num_rows for batch in scanner.to_batches())
 
     def _fragment(self, fragment: int) -> lance.LanceFragment:
         if fragment not in self._fragments:

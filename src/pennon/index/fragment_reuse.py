@@ -7,7 +7,7 @@ order: old fragments as recorded, offsets ascending. Versions apply oldest first
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,10 +16,12 @@ from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile
-from pennon.format.addresses import OFFSET_BITS, Addresses, fragment_of, read_address_bitmap
-from pennon.format.index_metadata import IndexSegment
+from pennon.format.addresses import Addresses, read_address_bitmap
+from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot
+from pennon.format.store import Store
+from pennon.index.moves import Moves, rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +33,12 @@ class FragmentDigest:
 
 @dataclass(frozen=True)
 class ReuseGroup:
-    """Old fragments that became new ones. `survivors` is None when the mapping is of a kind Pennon cannot follow."""
+    """Old fragments that became new ones. `known` is False when the mapping is of a kind Pennon cannot follow."""
 
     old: tuple[FragmentDigest, ...]
     new: tuple[FragmentDigest, ...]
-    survivors: Addresses | None
-
-    @cached_property
-    def _destinations(self) -> Addresses:
-        """New address of each survivor, survivors ascending."""
-        assert self.survivors is not None
-        slots = np.concatenate([_addresses(d.id, d.physical_rows) for d in self.new]) if self.new else self.survivors
-        # Survivors fill the slots in the recorded order of the old fragments, which need not be ascending.
-        bounds = {d.id: np.searchsorted(self.survivors, [d.id << 32, (d.id + 1) << 32]) for d in self.old}
-        result = np.empty_like(self.survivors)
-        filled = 0
-        for digest in self.old:
-            low, high = bounds[digest.id]
-            result[low:high] = slots[filled : filled + high - low]
-            filled += high - low
-        return result
-
-    def remap(self, addresses: Addresses, alive: npt.NDArray[np.bool_]) -> None:
-        """Move addresses in place; those of rows that did not survive are marked dead."""
-        hit = alive & np.isin(fragment_of(addresses), np.array([d.id for d in self.old], dtype=np.uint32))
-        if not hit.any():
-            return
-        if self.survivors is None or len(self.survivors) == 0:
-            alive[hit] = False
-            return
-        moved = addresses[hit]
-        at = np.minimum(np.searchsorted(self.survivors, moved), len(self.survivors) - 1)
-        survived = self.survivors[at] == moved
-        addresses[hit] = np.where(survived, self._destinations[at], moved)
-        alive[hit] = survived
+    known: bool
+    moves: Moves
 
     def advance(self, fragments: BitMap) -> None:
         """Move coverage in place: all old fragments covered -> the new ones are, some -> neither old nor new are."""
@@ -72,7 +46,7 @@ class ReuseGroup:
         hit = old & fragments
         if hit:
             fragments -= hit
-            if hit == old and self.survivors is not None:
+            if hit == old and self.known:
                 fragments |= BitMap(d.id for d in self.new)
 
 
@@ -81,15 +55,20 @@ class ReuseVersion:
     dataset_version: int
     groups: tuple[ReuseGroup, ...]
 
+    @cached_property
+    def old_fragments(self) -> BitMap:
+        return BitMap(d.id for group in self.groups for d in group.old)
+
 
 @dataclass(frozen=True)
 class FragmentReuse:
-    """All outstanding moves of a table, oldest first."""
+    """All outstanding moves of a table, oldest first. `content` is what was read."""
 
     uuid: str
     versions: tuple[ReuseVersion, ...]
     tagged: bool
     size_bytes: int
+    content: pb.FragmentReuseContent = field(repr=False)
 
     def effective(self, stored: BitMap) -> BitMap:
         """The coverage a stored bitmap means today, before it is met with the live fragments."""
@@ -101,25 +80,54 @@ class FragmentReuse:
 
     def remap(self, addresses: Addresses) -> tuple[Addresses, npt.NDArray[np.bool_]]:
         """Today's address of each stored one, and whether the row still exists."""
-        moved = addresses.copy()
-        alive = np.ones(len(moved), dtype=np.bool_)
+        return self.moves.apply(addresses)
+
+    @cached_property
+    def moves(self) -> Moves:
+        """All versions at once."""
+        result = Moves.none()
         for version in self.versions:
-            for group in version.groups:
-                group.remap(moved, alive)
-        return moved, alive
+            result = result.then(Moves.joined([group.moves for group in version.groups]))
+        return result
 
     @cached_property
     def old_fragments(self) -> BitMap:
-        return BitMap(d.id for version in self.versions for group in version.groups for d in group.old)
+        return BitMap().union(*(version.old_fragments for version in self.versions))
+
+    @cached_property
+    def new_fragments(self) -> BitMap:
+        return BitMap(d.id for version in self.versions for group in version.groups for d in group.new)
+
+    def followed_by(self, later: FragmentReuse) -> FragmentReuse:
+        return replace(self, versions=(*self.versions, *later.versions))
 
 
 def read_fragment_reuse(snapshot: Snapshot) -> FragmentReuse | None:
+    """Read once per snapshot."""
     segment = snapshot.manifest.reuse_segment
     if segment is None:
         return None
+    known = snapshot.memory.get(FRAGMENT_REUSE_NAME)
+    if known is None:
+        known = snapshot.memory[FRAGMENT_REUSE_NAME] = _read(snapshot, segment)
+    return known
+
+
+def read_moves(store: Store, path: str) -> FragmentReuse:
+    """A compaction that is under way, from a file of its job."""
+    return _parse(store.read(path), f"the file {store.describe(path)}", "", 0, tagged=False)
+
+
+def _read(snapshot: Snapshot, segment: IndexSegment) -> FragmentReuse:
     where = f"the Fragment Reuse Index of {snapshot.uri}"
+    raw = _content(snapshot, segment, where)
+    # A tagged entry below index version 1 is not honoured by any reader.
+    return _parse(raw, where, segment.uuid, segment.dataset_version, tagged=segment.index_version >= 1)
+
+
+def _parse(raw: bytes, where: str, uuid: str, dataset_version: int, *, tagged: bool) -> FragmentReuse:
     try:
-        content, size = _content(snapshot, segment)
+        content = pb.FragmentReuseContent.FromString(raw)
     except DecodeError as error:
         raise DamagedFile(f"{where} cannot be read: {error}") from error
     versions = [
@@ -129,11 +137,10 @@ def read_fragment_reuse(snapshot: Snapshot) -> FragmentReuse | None:
         )
         for v in content.versions
     ]
-    # A tagged entry below index version 1 is not honoured by any reader.
-    tagged = bool(content.transitions) and segment.index_version >= 1
+    tagged = tagged and bool(content.transitions)
     if tagged:
-        versions += _transitions(content.transitions, segment.dataset_version, where)
-    return FragmentReuse(segment.uuid, tuple(versions), tagged, size)
+        versions += _transitions(content.transitions, dataset_version, where)
+    return FragmentReuse(uuid, tuple(versions), tagged, len(raw), content)
 
 
 def effective_coverage(
@@ -151,19 +158,20 @@ def effective_coverage(
     return coverage & snapshot.manifest.live
 
 
-def _content(snapshot: Snapshot, segment: IndexSegment) -> tuple[pb.FragmentReuseContent, int]:
-    details = pb.FragmentReuseDetails.FromString(segment.details)
+def _content(snapshot: Snapshot, segment: IndexSegment, where: str) -> bytes:
+    try:
+        details = pb.FragmentReuseDetails.FromString(segment.details)
+    except DecodeError as error:
+        raise DamagedFile(f"{where} cannot be read: {error}") from error
     if details.WhichOneof("content") != "external":
-        return details.inline, len(segment.details)
+        return details.inline.SerializeToString()
     file = details.external
     if "/" in file.path or ".." in file.path or "\\" in file.path:
-        raise DamagedFile(
-            f"the Fragment Reuse Index of {snapshot.uri} names a file outside its directory: {file.path!r}"
-        )
+        raise DamagedFile(f"{where} names a file outside its directory: {file.path!r}")
     raw = snapshot.store.read(f"{segment.directory}/{file.path}")
     if file.offset + file.size > len(raw):
         raise DamagedFile(f"{snapshot.store.describe(segment.directory)}/{file.path} is shorter than recorded")
-    return pb.FragmentReuseContent.FromString(raw[file.offset : file.offset + file.size]), file.size
+    return raw[file.offset : file.offset + file.size]
 
 
 def _group(
@@ -171,15 +179,18 @@ def _group(
 ) -> ReuseGroup:
     old_digests, new_digests = tuple(map(_digest, old)), tuple(map(_digest, new))
     if survivors is None:
-        return ReuseGroup(old_digests, new_digests, None)
+        return ReuseGroup(old_digests, new_digests, False, Moves.of_rows([], [d.id for d in old_digests], []))
     addresses = read_address_bitmap(survivors, where)
     if len(addresses) != sum(d.physical_rows for d in new_digests):
         raise DamagedFile(
             f"{where} moves {len(addresses)} rows into {sum(d.physical_rows for d in new_digests)} places"
         )
-    if not np.isin(fragment_of(addresses), [d.id for d in old_digests]).all():
+    # Survivors fill the new fragments in the recorded order of the old ones, which need not be ascending.
+    rows = [rows_of(d.id, addresses) for d in old_digests]
+    if sum(map(len, rows)) != len(addresses):
         raise DamagedFile(f"{where} moves rows of fragments it does not name")
-    return ReuseGroup(old_digests, new_digests, addresses)
+    moves = Moves.of_rows(rows, [d.id for d in old_digests], [(d.id, d.physical_rows) for d in new_digests])
+    return ReuseGroup(old_digests, new_digests, True, moves)
 
 
 def _transitions(transitions: Sequence[pb.Transition], dataset_version: int, where: str) -> list[ReuseVersion]:
@@ -202,7 +213,3 @@ def _transitions(transitions: Sequence[pb.Transition], dataset_version: int, whe
 
 def _digest(proto: pb.FragmentDigest) -> FragmentDigest:
     return FragmentDigest(proto.id, proto.physical_rows, proto.num_deleted_rows)
-
-
-def _addresses(fragment: int, rows: int) -> Addresses:
-    return np.arange(rows, dtype=np.uint64) | (np.uint64(fragment) << OFFSET_BITS)

@@ -1,0 +1,77 @@
+"""Maps of addresses against dictionaries that say the same of every row."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pennon.index.moves import Moves
+
+
+def address(fragment: int, offset: int) -> int:
+    return fragment << 32 | offset
+
+
+@st.composite
+def compactions(draw: st.DrawFn) -> tuple[dict[int, int], list[tuple[list[int], list[list[int]], list[int]]]]:
+    """Fragments with their rows, and compactions one after another: old fragments, survivors of each, sizes of new."""
+    first = {f: draw(st.integers(0, 12)) for f in range(draw(st.integers(1, 4)))}
+    live, fresh = dict(first), len(first)
+    steps: list[tuple[list[int], list[list[int]], list[int]]] = []
+    for _ in range(draw(st.integers(1, 4))):
+        old = draw(st.permutations(sorted(live)))[: draw(st.integers(1, len(live)))]
+        kept = [sorted(draw(st.sets(st.integers(0, live[f] - 1)))) if live[f] else [] for f in old]
+        rows = sum(map(len, kept))
+        cuts = sorted(draw(st.lists(st.integers(0, rows), max_size=2)))
+        sizes = np.diff([0, *cuts, rows]).tolist()
+        steps.append((list(old), kept, sizes))
+        for f in old:
+            del live[f]
+        for size in sizes:
+            live[fresh], fresh = size, fresh + 1
+    return first, steps
+
+
+@given(compactions())
+def test_maps_joined_say_what_they_say_one_after_another(
+    history: tuple[dict[int, int], list[tuple[list[int], list[list[int]], list[int]]]],
+) -> None:
+    first, steps = history
+    every = [address(f, o) for f, rows in first.items() for o in range(rows)]
+    now: dict[int, int | None] = {a: a for a in every}
+    fresh, joined = len(first), Moves.none()
+    for old, kept, sizes in steps:
+        new = [(fresh + i, size) for i, size in enumerate(sizes)]
+        slots = [address(f, o) for f, size in new for o in range(size)]
+        survivors = [address(f, o) for f, offsets in zip(old, kept, strict=True) for o in offsets]
+        moved = dict(zip(survivors, slots, strict=True))
+        gone = {address(f, o) for f in old for o in range(20)} - moved.keys()
+        now = {a: None if b is None or b in gone else moved.get(b, b) for a, b in now.items()}
+        rows = [
+            np.array([address(f, o) for o in offsets], dtype=np.uint64) for f, offsets in zip(old, kept, strict=True)
+        ]
+        step = Moves.of_rows(rows, old, new)
+        joined = joined.then(step)
+        # Files written at any time in between know the rows by the addresses of that time.
+        now |= {a: a for a in slots if a not in now}
+        fresh += len(new)
+    asked = np.array(list(now), dtype=np.uint64)
+    found, alive = joined.apply(asked)
+    assert [int(a) if b else None for a, b in zip(found, alive, strict=True)] == list(now.values())
+
+
+def test_rows_nobody_moved_stay() -> None:
+    moves = Moves.of_rows([np.array([address(1, 3)], dtype=np.uint64)], [1], [(9, 1)])
+    asked = np.array([address(0, 3), address(1, 2), address(1, 3), address(2, 0)], dtype=np.uint64)
+    found, alive = moves.apply(asked)
+    assert alive.tolist() == [True, False, True, True]
+    assert found[alive].tolist() == [address(0, 3), address(9, 0), address(2, 0)]
+
+
+def test_a_map_of_many_rows_is_a_few_runs() -> None:
+    rows = np.delete(np.arange(1_000_000, dtype=np.uint64), [7, 500_000])
+    moves = Moves.of_rows([rows], [0], [(1, 600_000), (2, 399_998)])
+    assert len(moves.starts) == 4
+    later = Moves.of_rows([np.arange(600_000, dtype=np.uint64) + (1 << 32)], [1], [(5, 600_000)])
+    assert len(moves.then(later).starts) == 5
