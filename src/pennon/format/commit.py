@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import lance
 from lance.commit import CommitConflictError
 from lance.dataset import Index as LanceIndex
 from lance.dataset import IndexFile as LanceIndexFile
 
-from pennon.errors import CommitConflict, UnsupportedTable
+from pennon.errors import CommitConflict, InvalidArgument, UnsupportedTable
 from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment
 from pennon.format.manifest import FLAG_TAGGED_REUSE
 from pennon.format.snapshot import Snapshot
@@ -35,13 +36,8 @@ def commit_segments(base: Snapshot, add: Sequence[IndexSegment], remove: Sequenc
         committed = lance.LanceDataset.commit(
             base.uri, operation, read_version=base.version, storage_options=base.location.storage_options
         )
-    except CommitConflictError as error:
-        line = str(error).splitlines()[0].partition(", /")[0]
-        if line.startswith("Retryable"):
-            raise RetryableConflict(f"{base.uri} changed during the commit: {line}", "Try again") from error
-        raise CommitConflict(
-            f"{base.uri} was overwritten or restored during the commit: {line}", "Run the job again on the new table"
-        ) from error
+    except OSError as error:
+        raise_conflict(base, error)
     return Snapshot(base.location, committed)
 
 
@@ -59,3 +55,19 @@ def _to_lance(segment: IndexSegment) -> LanceIndex:
         index_details=(segment.type_url, segment.details),
         covering_fields=list(segment.covering_fields),
     )
+
+
+def raise_conflict(base: Snapshot, error: OSError) -> NoReturn:
+    """What pylance reports of a commit that did not succeed, as an error of ours."""
+    line = (str(error).splitlines() or [""])[0].partition(", /")[0]
+    if "split of indexed and non-indexed" in line:
+        raise InvalidArgument(
+            f"a segment covers part of a compacted group of {base.uri}", "Drop its coverage first, then commit it anew"
+        ) from error
+    if line.startswith(("Retryable", "Commit conflict")) or "would produce two fragments with id" in line:
+        raise RetryableConflict(f"{base.uri} changed during the commit: {line}", "Try again") from error
+    if isinstance(error, CommitConflictError) or line.startswith("Incompatible"):
+        raise CommitConflict(
+            f"{base.uri} was overwritten or restored during the commit: {line}", "Run the job again on the new table"
+        ) from error
+    raise error

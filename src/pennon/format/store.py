@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Container, Mapping
 from contextlib import suppress
@@ -88,6 +89,22 @@ class Store:
             copy = Path(scratch) / "file"
             copy.write_bytes(content)
             self._session.upload_file(str(copy), path)
+
+    def copy(self, source: str, target: str) -> int:
+        """A file as it is, under another name where there was none; returns its size."""
+        try:
+            if self._root is not None:
+                copy = self._root / target
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self._root / source, copy)
+                return copy.stat().st_size
+            with tempfile.TemporaryDirectory(prefix="pennon-") as scratch:
+                copy = Path(scratch) / "file"
+                self._session.download_file(source, str(copy))
+                self._session.upload_file(str(copy), target)
+                return copy.stat().st_size
+        except OSError as error:
+            raise DamagedFile(f"cannot copy {self.describe(source)}: {_first_line(error)}") from error
 
     def delete(self, path: str) -> None:
         self._session.delete_file(path)
