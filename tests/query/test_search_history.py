@@ -14,6 +14,8 @@ import pennon
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
+from pennon.index.fragment_reuse import read_fragment_reuse
+from pennon.jobs.stale import held_fragments
 from pennon.query.catalog import Catalog
 from pennon.query.search.request import SearchRequest
 from pennon.query.search.run import search
@@ -199,7 +201,8 @@ def test_the_fragments_whose_rows_a_segment_holds(tmp_path: Path) -> None:
     [usable] = catalog.vectors["v"][0].segments
     # Two fragments became one; the first was deleted whole, and nothing moved its rows.
     assert len(usable.coverage) == 1
-    assert set(catalog.open_vector(usable).held_fragments()) == {0, *usable.coverage}
+    snapshot = catalog.snapshot
+    assert set(held_fragments(snapshot, usable.segment, read_fragment_reuse(snapshot))) == {0, *usable.coverage}
 
 
 def test_a_handle_stays_with_its_version(uri: str, metric: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 import pyarrow as pa
-from pyroaring import BitMap
 
 from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexSegment
@@ -29,8 +28,8 @@ class Family(Enum):
 class OpenSegment(Protocol):
     """A segment, opened and checked."""
 
-    def held_fragments(self) -> BitMap:
-        """Fragments of the addresses in the files, whatever the coverage says. Reads every id."""
+    def stored_ids(self) -> Iterator[Addresses]:
+        """Every id in the files as it stands there, in any order, whatever the coverage says."""
         ...
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap, FrozenBitMap
 
@@ -40,9 +41,13 @@ COPIED_BYTES = 16 << 20
 def build_vector(engine: Callable[[], Engine], snapshot: Snapshot, plan: VectorPlan) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
     with scratch_directory(snapshot.store) as scratch:
-        models, sample = train(engine(), snapshot, plan, scratch)
-        bounds = partition_bounds(models.ivf, sample, plan.reducers)
-        files = write_models(snapshot.store, plan.pin, scratch, models, plan.storage_version)
+        if plan.models is None:
+            models, sample = train(engine(), snapshot, plan, scratch)
+            bounds = partition_bounds(models.ivf, sample, plan.reducers)
+            files = write_models(snapshot.store, plan.pin, scratch, models, plan.storage_version)
+        else:
+            files, models = plan.models, plan.models.load()
+            bounds = cut_by_weight(np.ones(plan.num_partitions), plan.reducers)
         tasks = plan.for_tasks()
         written = engine().exchange(
             "build",
@@ -54,13 +59,26 @@ def build_vector(engine: Callable[[], Engine], snapshot: Snapshot, plan: VectorP
         tally = next((said for said in written.values() if isinstance(said, Tally)), Tally())
         runs = [said for _, said in sorted(written.items()) if isinstance(said, Runs)]
         _check(plan, tally, runs)
-        ivf = Ivf(models.ivf.metric, models.ivf.centroids, tally.loss)
-        if len(runs) == 1 and runs[0].whole is not None:
-            whole = runs[0].whole
-        else:
-            [whole] = engine().map("assemble", partial(_assemble, tasks, files, tally.loss), [runs])
+        return assemble(engine, snapshot, plan, files, tally.loss, runs)
+
+
+def assemble(
+    engine: Callable[[], Engine],
+    snapshot: Snapshot,
+    plan: VectorPlan,
+    files: ModelFiles,
+    loss: float | None,
+    runs: Sequence[Runs],
+) -> IndexSegment:
+    """One segment of what the tasks have written."""
+    models = files.load()
+    if len(runs) == 1 and runs[0].whole is not None:
+        whole = runs[0].whole
+    else:
+        [whole] = engine().map("assemble", partial(_assemble, plan.for_tasks(), files, loss), [runs])
     with discarding(snapshot.store, whole.uuid):
         if not plan.hnsw:
+            ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)
             index = write_index(snapshot.store, whole.directory, plan.kind, ivf, plan.storage_version)
             whole = replace(whole, files=(index, *whole.files))
         return _segment(plan, whole, models.quantizer)
@@ -71,10 +89,14 @@ def partition_bounds(ivf: Ivf, sample: Vectors, reducers: int) -> tuple[int, ...
     if reducers == 1:
         return 0, ivf.num_partitions
     ids = ivf.assign(sample[: ivf.num_partitions * WEIGHED_ROWS])[0]
-    weights = np.bincount(ids, minlength=ivf.num_partitions) + 1.0
+    return cut_by_weight(np.bincount(ids, minlength=ivf.num_partitions) + 1.0, reducers)
+
+
+def cut_by_weight(weights: npt.NDArray[Any], parts: int) -> tuple[int, ...]:
+    """Where parts of about equal weight begin, and the end."""
     reached = np.cumsum(weights)
-    cuts = np.searchsorted(reached, reached[-1] * np.arange(1, reducers) / reducers) + 1
-    return tuple(sorted({0, *cuts.tolist(), ivf.num_partitions}))
+    cuts = np.searchsorted(reached, reached[-1] * np.arange(1, parts) / parts) + 1
+    return tuple(sorted({0, *cuts.tolist(), len(weights)}))
 
 
 def _encode_slice(
@@ -105,7 +127,7 @@ def _encode_slice(
     yield len(bounds) - 1, tally
 
 
-def _assemble(plan: VectorPlan, files: ModelFiles, loss: float, runs: Sequence[Runs]) -> Whole:
+def _assemble(plan: VectorPlan, files: ModelFiles, loss: float | None, runs: Sequence[Runs]) -> Whole:
     """The only task of the last step: runs joined batch by batch to the files of the segment."""
     store, models = plan.pin.open().store, files.load()
     ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)

@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument, UnsupportedColumn
+from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, ScanSlice, Snapshot
 from pennon.index.vector.details import VectorDetails
 from pennon.index.vector.flat import FlatQuantizer
-from pennon.index.vector.hnsw import HnswParams
+from pennon.index.vector.hnsw import HnswParams, params_of
 from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.kinds import SubIndex, VectorKind, vector_kind
 from pennon.index.vector.metric import Metric
@@ -22,9 +23,11 @@ from pennon.index.vector.pq import ProductQuantizer
 from pennon.index.vector.rabitq import RabitQuantizer
 from pennon.index.vector.rabitq_layout import blocked_width
 from pennon.index.vector.sq import ScalarQuantizer
+from pennon.index.vector.storage import VectorFiles
 from pennon.index.vector.vectors import Vectors
 from pennon.jobs.describe import human_bytes, plural
 from pennon.jobs.slices import chosen_fragments, cut_slices, whole_waves
+from pennon.jobs.vector_model import ModelFiles
 from pennon.jobs.vector_options import (
     VectorOptions,
     check_options,
@@ -42,7 +45,7 @@ TASK_BYTES = 64 << 20
 BATCH_BYTES = 24 << 20
 BATCH_COPIES = 5
 # Codes of a reducer: as received, on their way in and out, and the partition in hand.
-REDUCE_COPIES = 3
+REDUCE_COPIES = 4
 # Graphs take long to build and partitions differ in size: more reducers even out.
 GRAPH_WAVES = 4
 # Training in one process holds the sample, its distances and a copy.
@@ -85,6 +88,7 @@ class VectorPlan:
     stable_row_ids: bool
     centroids: Vectors | None = field(default=None, repr=False)
     codebook: Vectors | None = field(default=None, repr=False)
+    models: ModelFiles | None = None  # of an index that exists, to be used as they are
 
     def for_tasks(self) -> VectorPlan:
         """Without the models a user gave, which tasks read from files."""
@@ -169,7 +173,9 @@ class VectorPlan:
             codes += f": {self.num_sub_vectors} sub-vectors of {self.num_bits} bits"
         elif self.num_bits:
             codes += f": {plural(self.num_bits, 'bit')} a dimension"
-        if self.centroids is not None:
+        if self.models is not None:
+            training = "none, the models of the index are used"
+        elif self.centroids is not None:
             training = "centroids as given"
         else:
             where = "on the driver" if self.trains_on_driver else "on the executors"
@@ -260,6 +266,66 @@ def plan_vector(
         centroids=centroids,
         codebook=codebook,
     )
+
+
+def plan_like(
+    snapshot: Snapshot,
+    column: Column,
+    segment: IndexSegment,
+    *,
+    fragment_ids: Sequence[int] | None,
+    parallelism: int,
+    memory_bytes: int,
+    retrain: bool = False,
+) -> VectorPlan:
+    """A segment over other rows, of the same kind as one that exists: with its models, or with models trained anew on
+    partitions of the same size."""
+    files = VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
+    details = VectorDetails.of(files.kind, files.quantizer, _graph_params(segment, files))
+    known = VectorDetails.from_bytes(segment.details)
+    size = (known and known.target_partition_size) or -(-max(1, files.layout.rows) // files.ivf.num_partitions)
+    options = VectorOptions(
+        metric=details.metric.value,
+        num_sub_vectors=details.num_sub_vectors,
+        num_bits=details.num_bits,
+        target_partition_size=size if retrain else None,
+        ivf_centroids=None if retrain else files.ivf.centroids,
+    )
+    if details.hnsw is not None:
+        graph = details.hnsw
+        options = replace(options, m=graph.m, ef_construction=graph.ef_construction, max_level=graph.max_level)
+    plan = plan_vector(
+        snapshot,
+        column.path,
+        files.kind.name,
+        options,
+        name=segment.name,
+        fragment_ids=fragment_ids,
+        parallelism=parallelism,
+        memory_bytes=memory_bytes,
+    )
+    if retrain:
+        return plan
+    return replace(
+        plan, models=ModelFiles(snapshot.location, segment.directory), centroids=None, sample_rows=0, train_rows=0
+    )
+
+
+def merged_plan(plan: VectorPlan, fragments: Sequence[int], rows: int, parallelism: int) -> VectorPlan:
+    """The same for rows that are coded already."""
+    held = rows * (plan.code_bytes + 4) * REDUCE_COPIES
+    reducers = min(_reducers(held, plan.kind, parallelism, plan.memory_bytes), plan.num_partitions)
+    return replace(plan, fragments=tuple(fragments), rows=rows, slices=(), reducers=reducers)
+
+
+def _graph_params(segment: IndexSegment, files: VectorFiles) -> HnswParams | None:
+    """How the graphs of a segment were built: the manifest says it, and so does every graph."""
+    if files.kind.sub_index is not SubIndex.HNSW:
+        return None
+    said = VectorDetails.from_bytes(segment.details)
+    if said is not None and said.hnsw is not None:
+        return said.hnsw
+    return next((params_of(text) for text in files.sub_index if text), HnswParams())
 
 
 def _reducers(held_bytes: int, kind: VectorKind, parallelism: int, memory_bytes: int) -> int:

@@ -7,8 +7,10 @@ So a new segment over such a fragment must not stand beside the old one.
 
 from __future__ import annotations
 
+import numpy as np
 from pyroaring import BitMap
 
+from pennon.format.addresses import fragment_of
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import Manifest, manifest_paths, read_manifest
 from pennon.format.snapshot import Snapshot
@@ -19,6 +21,14 @@ from pennon.index.registry import kind_of
 
 def stale_fragments(base: Snapshot, segment: IndexSegment, fragments: BitMap, reuse: FragmentReuse | None) -> BitMap:
     """Which of these fragments, none of them covered by the segment, its files may hold outdated rows of."""
+    suspects = _suspects(base, segment, fragments)
+    return suspects & held_fragments(base, segment, reuse) if suspects else suspects
+
+
+def _suspects(base: Snapshot, segment: IndexSegment, fragments: BitMap) -> BitMap:
+    kind = kind_of(segment)
+    if kind is None or not kind.stores_addresses(segment.index_version, base.manifest.has_stable_row_ids):
+        return fragments  # a stable id keeps its old value when the row moves to a fragment of any age
     first = _oldest_version_with(base, segment)
     then = {s.uuid: s for s in first.segments}[segment.uuid]
     suspects = BitMap()
@@ -29,7 +39,7 @@ def stale_fragments(base: Snapshot, segment: IndexSegment, fragments: BitMap, re
         same = now and all(before.field_files.get(f) == now.field_files.get(f) for f in segment.fields)
         if not same or fragment not in then.fragments:
             suspects.add(fragment)
-    return suspects & _held_fragments(base, segment, reuse) if suspects else suspects
+    return suspects
 
 
 def _oldest_version_with(base: Snapshot, segment: IndexSegment) -> Manifest:
@@ -47,8 +57,19 @@ def _oldest_version_with(base: Snapshot, segment: IndexSegment) -> Manifest:
     return oldest
 
 
-def _held_fragments(base: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> BitMap:
+def held_fragments(base: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> BitMap:
+    """Where the rows are now that a segment's files know, live or deleted. Reads every id."""
     kind, column = kind_of(segment), base.columns.by_id(segment.fields[0])
     if kind is None or column is None:
         return BitMap()
-    return kind.open(base, segment, column, reuse, SHARED_CACHE).held_fragments()
+    addresses = kind.stores_addresses(segment.index_version, base.manifest.has_stable_row_ids)
+    held = BitMap()
+    for ids in kind.open(base, segment, column, reuse, SHARED_CACHE).stored_ids():
+        if not addresses:
+            found, there = base.address_of_id.locate(ids)
+            ids = found[there]
+        elif reuse is not None:
+            moved, there = reuse.remap(ids)
+            ids = moved[there]
+        held |= BitMap(np.unique(fragment_of(ids)))
+    return held

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from pennon.format.snapshot import Pin
 from pennon.format.store import Location, Store, open_store
 from pennon.index.vector.ivf import Ivf, Layout
@@ -20,10 +22,17 @@ class Models:
     ivf: Ivf
     quantizer: Quantizer
 
+    def same_as(self, other: Models) -> bool:
+        """Whether codes of both may share a segment."""
+        mine, theirs = self.quantizer.to_metadata(), other.quantizer.to_metadata()
+        alike = type(self.quantizer) is type(other.quantizer) and mine == theirs
+        return alike and np.array_equal(self.ivf.centroids, other.ivf.centroids)
+
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Where a task finds the models. Closures stay small, and a worker reads them once for all its tasks."""
+    """Where a task finds the models: in the files of a segment, perhaps an empty one. Closures stay small, and a worker
+    reads them once for all its tasks."""
 
     location: Location
     directory: str
@@ -40,7 +49,7 @@ def write_models(store: Store, pin: Pin, directory: str, models: Models, storage
     return ModelFiles(pin.location, directory)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def _load(files: ModelFiles) -> Models:
     found = VectorFiles(open_store(files.location), files.directory)
     return Models(found.ivf, found.quantizer)

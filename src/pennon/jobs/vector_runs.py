@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 import numpy as np
@@ -24,7 +25,7 @@ from pennon.index.vector.hnsw import GRAPH_SCHEMA
 from pennon.index.vector.hnsw_build import build_graph
 from pennon.index.vector.ivf import Layout
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.quantizer import Columns, PointQuantizer, Quantizer, concat_columns, take_columns
+from pennon.index.vector.quantizer import Columns, Quantizer, concat_columns, take_columns
 from pennon.index.vector.storage import ROW_ID, Partition, auxiliary_schema, pack_partition, write_auxiliary
 from pennon.index.vector.vectors import to_lists, to_matrix
 from pennon.jobs.plan_vector import BATCH_BYTES, VectorPlan
@@ -75,6 +76,19 @@ class GraphRuns:
     metadata: tuple[str, ...]
 
 
+class Partitions(Protocol):
+    """Neighbouring partitions, which may be gone through several times."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]: ...
+
+    def __iter__(self) -> Iterator[Partition]: ...
+
+
+# The rows of a partition's graph and what is said of it, by the partition's number and rows.
+DrawGraph = Callable[[int, Partition], tuple[pa.RecordBatch, str]]
+
+
 def write_runs(
     plan: VectorPlan,
     files: ModelFiles,
@@ -86,22 +100,29 @@ def write_runs(
     """Reduce task: the partitions of one reducer in order, with their graphs, in files of this attempt alone."""
     if number == len(bounds) - 1:
         return _total(batches)
-    store, models = plan.pin.open().store, files.load()
+    models = files.load()
     first, end = bounds[number], bounds[number + 1]
     partitions = _Received(batches, first, end)
-    lengths = partitions.lengths
     if plan.fetches_vectors:
-        packed = _fetched(plan, models.quantizer, partitions)
-    else:
-        packed = (pack_partition(models.quantizer, partition) for partition in partitions if len(partition))
+        whole = write_whole(plan, models, Layout.of(partitions.lengths), _fetched(plan, models.quantizer, partitions))
+        return Runs(first, partitions.lengths, whole=whole)
+    return write_partitions(plan, models, scratch, first, partitions, partial(draw_graph, plan, models))
+
+
+def write_partitions(
+    plan: VectorPlan, models: Models, scratch: str, first: int, partitions: Partitions, draw: DrawGraph
+) -> Runs:
+    """Neighbouring partitions in order, with their graphs, in files of this attempt alone."""
+    store, lengths = plan.pin.open().store, partitions.lengths
+    packed = (pack_partition(models.quantizer, partition) for partition in partitions if len(partition))
     if plan.hnsw is None and len(lengths) == models.ivf.num_partitions:
         return Runs(first, lengths, whole=write_whole(plan, models, Layout.of(lengths), packed))
-    attempt = f"{number:05d}-{secrets.token_hex(4)}"
+    attempt = f"{first:05d}-{secrets.token_hex(4)}"
     schema, name = auxiliary_schema(models.quantizer), f"codes-{attempt}.lance"
     write_lance_file(store, scratch, name, schema, packed, plan.storage_version)
     graphs = None
     if plan.hnsw is not None:
-        graphs = _write_graphs(plan, models, store, scratch, f"graphs-{attempt}.lance", first, partitions)
+        graphs = _write_graphs(plan, store, scratch, f"graphs-{attempt}.lance", first, partitions, draw)
     return Runs(first, lengths, f"{scratch}/{name}", graphs)
 
 
@@ -123,7 +144,11 @@ class _Received:
             starts = np.flatnonzero(np.diff(partitions, prepend=partitions[:1] + 1))
             for start, stop in pairwise([*starts.tolist(), len(partitions)]):
                 self._slices[int(partitions[start]) - first].append((number, start, stop))
-        self.lengths = tuple(sum(stop - start for _, start, stop in slices) for slices in self._slices)
+        self._lengths = tuple(sum(stop - start for _, start, stop in slices) for slices in self._slices)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return self._lengths
 
     def __iter__(self) -> Iterator[Partition]:
         """Partitions in order, their row ids ascending."""
@@ -167,15 +192,14 @@ def _fetched(plan: VectorPlan, quantizer: Quantizer, partitions: Iterable[Partit
 
 
 def _write_graphs(
-    plan: VectorPlan, models: Models, store: Store, scratch: str, name: str, first: int, partitions: Iterable[Partition]
+    plan: VectorPlan, store: Store, scratch: str, name: str, first: int, partitions: Partitions, draw: DrawGraph
 ) -> GraphRuns:
-    quantizer: Any = models.quantizer
     lengths: list[int] = []
     metadata: list[str] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number, partition in enumerate(partitions, first):
-            batch, said = _graph(plan, quantizer, number, partition)
+            batch, said = draw(number, partition)
             lengths.append(batch.num_rows)
             metadata.append(said)
             if batch.num_rows:
@@ -185,10 +209,10 @@ def _write_graphs(
     return GraphRuns(f"{scratch}/{name}", tuple(lengths), tuple(metadata))
 
 
-def _graph(
-    plan: VectorPlan, quantizer: PointQuantizer, number: int, partition: Partition
-) -> tuple[pa.RecordBatch, str]:
+def draw_graph(plan: VectorPlan, models: Models, number: int, partition: Partition) -> tuple[pa.RecordBatch, str]:
+    """The graph over a partition, as `index.idx` holds it."""
     assert plan.hnsw is not None
+    quantizer: Any = models.quantizer
     # FLAT measures cosine by 1 - x·y, the other quantizers by l2.
     by_l2 = plan.metric is Metric.L2 or (plan.metric is Metric.COSINE and not isinstance(quantizer, FlatQuantizer))
     points = quantizer.points(partition.columns)

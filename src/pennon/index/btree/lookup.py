@@ -21,7 +21,7 @@ from pennon.format.files import LanceFile, write_lance_file
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
 from pennon.index.btree.bounds import Bounds, Positions
-from pennon.index.btree.order import SortedValues, is_sorted
+from pennon.index.btree.order import Side, SortedValues, is_sorted
 
 LOOKUP_FILE = "page_lookup.lance"
 PLAIN_PAGE_FILE = "page_data.lance"
@@ -102,6 +102,11 @@ class PageLookup:
             # The stand-in bound of the NULL/value page is too high; only its largest value is known.
             stops[(starts == 0) & (stops == 0)] = 1
         return first + starts, first + np.maximum(starts, stops)
+
+    def page_beside(self, value: pa.Scalar, side: Side) -> int:
+        """The first page with a value that is not below this one; with side 'right', that is above it."""
+        first, _, maxs = self._values
+        return first + maxs.position(value, side)
 
     def pages_with_nulls(self) -> tuple[int, int]:
         return 0, int(np.count_nonzero(self.null_counts))

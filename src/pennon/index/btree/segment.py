@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
 from pennon.errors import DamagedFile
-from pennon.format.addresses import Addresses, fragment_of
+from pennon.format.addresses import Addresses
 from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.store import Store
@@ -111,19 +110,12 @@ class BTreeSegment:
             pages, rows = pages + stop - start, rows + int(self.lookup.null_counts.sum())
         return Estimate(pages, rows)
 
-    def held_fragments(self) -> BitMap:
-        """Fragments of all addresses in the files, moved by the Fragment Reuse Index. Reads every id."""
-        held = BitMap()
+    def stored_ids(self) -> Iterator[Addresses]:
         for file in self.lookup.files:
             path = f"{self._segment.directory}/{file.name}"
             ids_only = LanceFile(self._store, path, columns=["ids"])
             for batch in ids_only.batches(0, ids_only.num_rows):
-                ids = batch.column(0).to_numpy()
-                if self._reuse is not None:
-                    moved, alive = self._reuse.remap(ids)
-                    ids = moved[alive]
-                held |= BitMap(np.unique(fragment_of(ids)))
-        return held
+                yield batch.column(0).to_numpy()
 
     def _question(self, intervals: Sequence[Interval]) -> _Question:
         # A query estimates and then searches the same intervals.

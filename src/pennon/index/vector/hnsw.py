@@ -155,8 +155,7 @@ def _from_columns(columns: pa.Table | pa.RecordBatch, metadata: str) -> HnswGrap
     if not columns.num_rows and not metadata:
         return HnswGraph(HnswParams(), 0, ())
     known: dict[str, Any] = json.loads(metadata)
-    told: dict[str, Any] = {"prefetch_distance": None} | known["params"]
-    params = HnswParams(**{field.name: told[field.name] for field in fields(HnswParams)})
+    params = _params(known)
     nodes = _values(columns, NODE_COLUMN, pa.uint32())
     offsets, neighbours = _list_column(columns, NEIGHBOURS_COLUMN, pa.uint32())
     if DISTANCES_COLUMN in columns.schema.names:
@@ -241,3 +240,13 @@ def _values(columns: pa.Table | pa.RecordBatch, name: str, type_: pa.DataType) -
 def _column(columns: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
     column = columns.column(name)
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def params_of(said: str) -> HnswParams:
+    """How a graph was built, by what is said of it."""
+    return _params(json.loads(said))
+
+
+def _params(known: dict[str, Any]) -> HnswParams:
+    told: dict[str, Any] = {"prefetch_distance": None} | known["params"]
+    return HnswParams(**{field.name: told[field.name] for field in fields(HnswParams)})

@@ -10,10 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
 from pennon.errors import DamagedFile
-from pennon.format.addresses import fragment_of
+from pennon.format.addresses import Addresses
 from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.store import Store
@@ -123,15 +122,10 @@ class VectorSegment:
             found.append(search_partitions(quantizer, scorers, asked, probes, k, allowed=allowed, threads=threads))
         return found[0] if len(found) == 1 else Found.merged(found, k)
 
-    def held_fragments(self) -> BitMap:
-        """Fragments of all addresses in the file, moved by the Fragment Reuse Index. Reads every id."""
-        held = BitMap()
-        for ids in self._row_ids():
-            if self._reuse is not None:
-                moved, alive = self._reuse.remap(ids)
-                ids = moved[alive]
-            held |= BitMap(np.unique(fragment_of(ids)))
-        return held
+    def stored_ids(self) -> Iterator[Addresses]:
+        file = LanceFile(self._store, f"{self._segment.directory}/{AUXILIARY_FILE}", columns=[ROW_ID])
+        for batch in file.batches(0, file.num_rows):
+            yield batch.column(0).to_numpy()
 
     def _worth_walking(
         self, partitions: Mapping[int, SearchPartition], probes: Positions, allowed: Mapping[int, Mask]
@@ -144,11 +138,6 @@ class VectorSegment:
             for number, partition in partitions.items()
             if partition.graph and partition.graph.worth_walking(int(crowds[number]), allowed.get(number))
         }
-
-    def _row_ids(self) -> Iterator[np.ndarray[Any, np.dtype[np.uint64]]]:
-        file = LanceFile(self._store, f"{self._segment.directory}/{AUXILIARY_FILE}", columns=[ROW_ID])
-        for batch in file.batches(0, file.num_rows):
-            yield batch.column(0).to_numpy()
 
     def _load(self, number: int) -> tuple[SearchPartition, int]:
         files = self.files

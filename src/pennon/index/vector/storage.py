@@ -183,6 +183,26 @@ class VectorFiles:
             where = f"partition {partition} of {self.auxiliary.where}"
             raise DamagedFile(f"{where} is damaged: {error}", "Rebuild the index") from error
 
+    def read_partitions(self, first: int, end: int) -> Iterator[Partition]:
+        """Neighbouring partitions by one read, for those who need all of them."""
+        offsets, lengths = self.layout.offsets[first:end], self.layout.lengths[first:end]
+        filled = np.flatnonzero(lengths)
+        start = int(offsets[filled[0]]) if len(filled) else 0
+        try:
+            row_ids, stored = _columns(self.auxiliary.read(start, int(lengths.sum())))
+            for offset, length in zip((offsets - start).tolist(), lengths.tolist(), strict=True):
+                rows = slice(offset, offset + length) if length else slice(0, 0)
+                yield Partition(row_ids[rows], self.quantizer.unpack({n: c[rows] for n, c in stored.items()}))
+        except ValueError as error:
+            where = f"partitions {first} to {end - 1} of {self.auxiliary.where}"
+            raise DamagedFile(f"{where} are damaged: {error}", "Rebuild the index") from error
+
+    def read_graph(self, partition: int) -> tuple[pa.RecordBatch, str]:
+        """The graph of a partition as it is stored, and what is said of it."""
+        layout = self.graph_layout
+        rows = self.index.read(int(layout.offsets[partition]), int(layout.lengths[partition]))
+        return rows.combine_chunks().to_batches()[0], self.sub_index[partition]
+
     def _check(self) -> None:
         if self.quantizer.dim != self.ivf.dim:
             raise ValueError(f"codes of {self.quantizer.dim} dimensions around centroids of {self.ivf.dim}")
@@ -192,7 +212,9 @@ class VectorFiles:
         if problem:
             raise ValueError(problem)
         # What the quantizer makes of no rows at all shows whether the columns are those it needs.
-        plain = self.quantizer.unpack(_columns(self.auxiliary.schema.empty_table())[1])
+        row_ids, stored = _columns(self.auxiliary.schema.empty_table())
+        plain = self.quantizer.unpack(stored)
+        self.empty = Partition(row_ids, plain)
         for field in self.quantizer.fields():
             column = plain[field.name]
             found = to_lists(column).type if column.ndim == 2 else pa.from_numpy_dtype(column.dtype)

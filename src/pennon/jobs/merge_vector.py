@@ -1,0 +1,133 @@
+"""Merge vector segments that share their models: partition by partition, codes as they are.
+
+Every task takes neighbouring partitions from all segments; graphs are drawn anew where rows came together or went. One
+segment is a merge too: that is how rows get their new addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.engine import Engine
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.snapshot import Pin, Snapshot
+from pennon.index.vector.hnsw import GRAPH_SCHEMA
+from pennon.index.vector.quantizer import concat_columns, take_columns
+from pennon.index.vector.storage import Partition, VectorFiles
+from pennon.jobs.build_vector import assemble, cut_by_weight
+from pennon.jobs.carry import Carrying
+from pennon.jobs.plan_vector import VectorPlan, merged_plan
+from pennon.jobs.scratch import scratch_directory
+from pennon.jobs.vector_model import ModelFiles
+from pennon.jobs.vector_runs import Runs, draw_graph, write_partitions
+
+# Codes of one segment that a task reads at a time.
+READ_BYTES = 32 << 20
+
+
+def merge_vector(
+    engine: Callable[[], Engine], snapshot: Snapshot, like: VectorPlan, carrying: Carrying, parallelism: int
+) -> IndexSegment:
+    """Write the files of one segment with the rows of several; the caller commits it. `like` is a plan with the models
+    that all of them have."""
+    assert like.models is not None
+    opened = [_opened(carrying.pin, source.segment) for source in carrying.sources]
+    lengths = np.sum([files.layout.lengths for files in opened], axis=0)
+    plan = merged_plan(like, list(carrying.coverage), int(lengths.sum()), parallelism)
+    losses = [files.ivf.loss for files in opened]
+    with scratch_directory(snapshot.store) as scratch:
+        bounds = cut_by_weight(lengths + 1.0, plan.reducers)
+        task = partial(_merge_partitions, plan.for_tasks(), like.models, carrying, scratch, bounds)
+        runs = engine().map("merge", task, range(len(bounds) - 1))
+        loss = None if None in losses else float(sum(loss or 0.0 for loss in losses))
+        return assemble(engine, snapshot, plan, like.models, loss, runs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Merged:
+    """Neighbouring partitions; `untouched` says of each which source has all of its rows as they were, None: none."""
+
+    partitions: list[Partition]
+    untouched: list[int | None]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(map(len, self.partitions))
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self.partitions)
+
+
+def _merge_partitions(
+    plan: VectorPlan, files: ModelFiles, carrying: Carrying, scratch: str, bounds: tuple[int, ...], number: int
+) -> Runs:
+    """Task: the partitions of one range, from all segments."""
+    first, end = bounds[number], bounds[number + 1]
+    merged = _merge(plan, carrying, first, end)
+    models = files.load()
+
+    def draw(number: int, partition: Partition) -> tuple[pa.RecordBatch, str]:
+        source = merged.untouched[number - first]
+        if source is not None and len(partition):
+            batch, said = _opened(carrying.pin, carrying.sources[source].segment).read_graph(number)
+            if batch.schema.equals(GRAPH_SCHEMA):  # older ones lack a column
+                return batch, said
+        return draw_graph(plan, models, number, partition)
+
+    return write_partitions(plan, models, scratch, first, merged, draw)
+
+
+def _merge(plan: VectorPlan, carrying: Carrying, first: int, end: int) -> _Merged:
+    parts: list[list[tuple[int, Partition, bool]]] = [[] for _ in range(first, end)]
+    for place, source in enumerate(carrying.sources):
+        files, carrier = _opened(carrying.pin, source.segment), carrying.carrier(source)
+        for low, high in _pieces(files.layout.lengths, first, end, max(1, READ_BYTES // plan.code_bytes)):
+            for number, stored in enumerate(files.read_partitions(low, high), low):
+                if not len(stored):
+                    continue
+                ids, kept = carrier.carry(stored.row_ids)
+                whole = bool(kept.all())
+                if not kept.any():
+                    continue
+                columns = stored.columns if whole else take_columns(stored.columns, np.flatnonzero(kept))
+                rows = Partition(ids if whole else ids[kept], columns)
+                parts[number - first].append((place, rows, whole))
+    empty = _opened(carrying.pin, carrying.sources[0].segment).empty
+    joined = [_joined(found, empty) for found in parts]
+    return _Merged([partition for partition, _ in joined], [source for _, source in joined])
+
+
+def _joined(found: Sequence[tuple[int, Partition, bool]], empty: Partition) -> tuple[Partition, int | None]:
+    """Rows of several segments come in the order of their ids, so that the order of merges leaves no trace."""
+    if not found:
+        return empty, None
+    if len(found) == 1:
+        place, partition, whole = found[0]
+        return partition, place if whole else None
+    ids = np.concatenate([partition.row_ids for _, partition, _ in found])
+    order = np.argsort(ids, kind="stable")
+    columns = concat_columns([partition.columns for _, partition, _ in found])
+    return Partition(ids[order], take_columns(columns, order)), None
+
+
+def _pieces(lengths: npt.NDArray[np.int64], first: int, end: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Stretches of partitions of about so many rows, at least one partition each."""
+    low, held = first, 0
+    for number in range(first, end):
+        if held and held + int(lengths[number]) > rows:
+            yield low, number
+            low, held = number, 0
+        held += int(lengths[number])
+    if low < end:
+        yield low, end
+
+
+@lru_cache(maxsize=128)
+def _opened(pin: Pin, segment: IndexSegment) -> VectorFiles:
+    return VectorFiles(pin.open().store, segment.directory, segment.file_sizes)

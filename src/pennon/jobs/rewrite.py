@@ -1,0 +1,153 @@
+"""New segments in place of old ones, whatever their kind: built over more fragments, or merged from segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.engine import Engine
+from pennon.errors import DamagedFile, UnsupportedColumn
+from pennon.format.files import LanceFile
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.schema import Column
+from pennon.format.snapshot import Snapshot
+from pennon.index.btree.kind import BTREE
+from pennon.index.btree.lookup import DEFAULT_BATCH_SIZE, LOOKUP_FILE, read_lookup
+from pennon.index.fragment_reuse import read_fragment_reuse
+from pennon.index.kind import Family
+from pennon.index.registry import kind_of
+from pennon.jobs.build_btree import build_btree
+from pennon.jobs.build_vector import build_vector
+from pennon.jobs.carry import Carrying, Source
+from pennon.jobs.merge_btree import merge_btree, plan_btree_merge
+from pennon.jobs.merge_vector import merge_vector
+from pennon.jobs.plan_btree import BTreeOptions, plan_btree
+from pennon.jobs.plan_vector import plan_like
+from pennon.jobs.stale import stale_fragments
+from pennon.jobs.vector_model import ModelFiles
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """Where and with what segments are written. Nothing here commits."""
+
+    engine: Callable[[], Engine]
+    snapshot: Snapshot
+    memory_bytes: int
+
+    def build(self, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False) -> IndexSegment:
+        """A segment over some fragments (None: all) of the same kind as one that exists, with its models unless they
+        are to be trained anew."""
+        column = self.column_of(like)
+        common: dict[str, Any] = {
+            "fragment_ids": fragments,
+            "parallelism": self.engine().parallelism,
+            "memory_bytes": self.memory_bytes,
+        }
+        if _family(like) is Family.VECTOR:
+            plan = plan_like(self.snapshot, column, like, retrain=retrain, **common)
+            return _as_before(build_vector(self.engine, self.snapshot, plan), like, retrain)
+        options = BTreeOptions(batch_size=self._batch_size(like, column))
+        return build_btree(
+            self.engine, self.snapshot, plan_btree(self.snapshot, column.path, options, name=like.name, **common)
+        )
+
+    def merge(self, sources: Sequence[Source], moves: str | None = None, *, may_copy: bool = False) -> IndexSegment:
+        """One segment with the rows of several, with the models of the largest."""
+        like = max((source.segment for source in sources), key=lambda segment: segment.size_bytes)
+        column, kind = self.column_of(like), kind_of(like)
+        stable = self.snapshot.manifest.has_stable_row_ids
+        addresses = kind is None or kind.stores_addresses(like.index_version, stable)
+        parallelism = self.engine().parallelism
+        if _family(like) is Family.SCALAR:
+            carrying = Carrying(self.snapshot.pin(), addresses, tuple(sources), moves)
+            plan = plan_btree_merge(
+                self.snapshot,
+                column,
+                carrying,
+                name=like.name,
+                parallelism=parallelism,
+                memory_bytes=self.memory_bytes,
+                may_copy=may_copy and moves is None and self._unmoved(sources),
+            )
+            return merge_btree(self.engine, self.snapshot, plan)
+        temporary: list[IndexSegment] = []
+        try:
+            shared = list(self._reconciled(like, sources, temporary))
+            carrying = Carrying(self.snapshot.pin(), addresses, tuple(shared), moves)
+            plan = plan_like(
+                self.snapshot,
+                column,
+                like,
+                fragment_ids=None,
+                parallelism=parallelism,
+                memory_bytes=self.memory_bytes,
+            )
+            return _as_before(merge_vector(self.engine, self.snapshot, plan, carrying, parallelism), like)
+        finally:
+            for segment in temporary:
+                self.discard(segment)
+
+    def discard(self, segment: IndexSegment) -> None:
+        """Remove files that no version names."""
+        self.snapshot.store.delete_directory(segment.directory)
+
+    def column_of(self, segment: IndexSegment) -> Column:
+        column = self.snapshot.columns.by_id(segment.fields[0])
+        if column is None:
+            raise UnsupportedColumn(f"the column of index {segment.name!r} of {self.snapshot.uri} is gone", "Drop it")
+        return column
+
+    def _reconciled(self, like: IndexSegment, sources: Sequence[Source], temporary: list[IndexSegment]) -> list[Source]:
+        """Sources that have the models of `like`; what others cover is coded anew from the table."""
+        location = self.snapshot.location
+        models = ModelFiles(location, like.directory).load()
+        kept: list[Source] = []
+        again = BitMap()
+        for source in sources:
+            same = source.segment.uuid == like.uuid or _alike(source.segment, like)
+            if same and ModelFiles(location, source.segment.directory).load().same_as(models):
+                kept.append(source)
+            else:
+                again |= source.coverage
+        if again:
+            temporary.append(self.build(like, list(again)))
+            kept.append(Source(temporary[0], FrozenBitMap(again)))
+        return kept
+
+    def _unmoved(self, sources: Sequence[Source]) -> bool:
+        """Whether every id in the files may stay as it is: none has moved, and none is of a fragment that another of
+        these segments answers for."""
+        if read_fragment_reuse(self.snapshot) is not None:
+            return False
+        together = BitMap().union(*(source.coverage for source in sources))
+        return not any(
+            stale_fragments(self.snapshot, source.segment, together - BitMap(source.coverage), None)
+            for source in sources
+            if source.segment.uuid in {s.uuid for s in self.snapshot.manifest.segments}
+        )
+
+    def _batch_size(self, segment: IndexSegment, column: Column) -> int:
+        size = segment.file_sizes.get(LOOKUP_FILE)
+        try:
+            file = LanceFile(self.snapshot.store, f"{segment.directory}/{LOOKUP_FILE}", size)
+            return read_lookup(file, column.type).batch_size
+        except DamagedFile:
+            return DEFAULT_BATCH_SIZE
+
+
+def _family(segment: IndexSegment) -> Family:
+    kind = kind_of(segment)
+    return Family.SCALAR if kind is None or kind is BTREE else kind.family
+
+
+def _alike(one: IndexSegment, other: IndexSegment) -> bool:
+    return one.index_version == other.index_version
+
+
+def _as_before(segment: IndexSegment, like: IndexSegment, retrained: bool = False) -> IndexSegment:
+    """Older layouts stay what they are as long as their models are used."""
+    return segment if retrained else replace(segment, index_version=like.index_version)
