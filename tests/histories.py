@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import note
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import pennon
 from pennon.errors import InvalidArgument
+from tests.maintenance import Maintenance
 from tests.tables import full_scan, stock_answer
 
 CHECKS = [
@@ -32,7 +33,7 @@ CHECKS = [
 REUSE = "__lance_frag_reuse"
 
 
-class TableHistory(RuleBasedStateMachine):
+class TableHistory(Maintenance):
     """Two indexed columns: `k` (int64) and `s` (string); `id` names the rows."""
 
     stable_row_ids = False

@@ -13,12 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from hypothesis import note
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import pennon
 from pennon.errors import InvalidArgument
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import to_matrix
+from tests.maintenance import Maintenance
 
 DIM, K = 8, 8
 KINDS = ["IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_SQ"]
@@ -27,7 +28,7 @@ REUSE = "__lance_frag_reuse"
 EXACT: dict[str, Any] = {"nprobes": 1000, "refine_factor": 100, "ef": 100_000, "columns": ["id"]}
 
 
-class VectorHistory(RuleBasedStateMachine):
+class VectorHistory(Maintenance):
     """`v` carries the vector index, `k` at times a B-tree for filters; `id` names the rows."""
 
     stable_row_ids = False

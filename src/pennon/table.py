@@ -13,14 +13,19 @@ from pennon.errors import InvalidArgument
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
+from pennon.jobs.compact import CompactionChoices, CompactPlan, compact, plan_compact
 from pennon.jobs.create_index import IndexOptions, Plan, create_index, plan_index
+from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport, maintain
+from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
 from pennon.jobs.publish import drop_index, publish
+from pennon.jobs.reuse import catch_up, trim
 from pennon.jobs.slices import task_memory
+from pennon.jobs.update_column import ColumnUpdate, Updated, update_column
 from pennon.query import execute
 from pennon.query.catalog import Catalog
 from pennon.query.execute import ScanRequest
 from pennon.query.explain import Explanation, explain
-from pennon.query.inventory import Index, list_indices
+from pennon.query.inventory import Index, ReuseInfo, describe_reuse, list_indices
 from pennon.query.search.explain import SearchExplanation, explain_search
 from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
@@ -126,6 +131,95 @@ class Table:
             )
         self._move_to(create_index(self._attach, self._snapshot, plan, replace=replace, whole=fragment_ids is None))
         return next(index for index in self.indices() if index.name == plan.name)
+
+    def plan_optimize(
+        self,
+        *,
+        index_names: Sequence[str] | None = None,
+        num_indices_to_merge: int | None = None,
+        retrain: bool = False,
+    ) -> OptimizePlan:
+        """What `optimize` would do to the newest version, and why."""
+        return plan_optimize(
+            self._snapshot.latest(), names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain
+        )
+
+    def optimize(
+        self,
+        *,
+        index_names: Sequence[str] | None = None,
+        num_indices_to_merge: int | None = None,
+        retrain: bool = False,
+        task_memory_bytes: int | None = None,
+    ) -> OptimizePlan:
+        """Cover new fragments and merge segments, of all indices or the named ones. By default segments are merged by
+        size; 0 only adds a delta, N merges the newest N with what is new, and `retrain` builds everything anew. Returns
+        what was done."""
+        self.refresh()
+        plan = self.plan_optimize(index_names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain)
+        self._move_to(optimize(self._attach, self._snapshot, plan, task_memory(task_memory_bytes)))
+        return plan
+
+    def plan_compact(self, *, remap: str = "immediate", **options: Unpack[CompactionChoices]) -> CompactPlan:
+        """What `compact` would do to the newest version."""
+        return plan_compact(self._snapshot.latest(), options, remap)
+
+    def compact(
+        self,
+        *,
+        remap: str = "immediate",
+        task_memory_bytes: int | None = None,
+        **options: Unpack[CompactionChoices],
+    ) -> CompactPlan:
+        """Join small fragments and drop deleted rows, on Spark. Indices follow: `immediate` rewrites them in the same
+        transaction, `deferred` records where rows went in the Fragment Reuse Index, `drop` gives up coverage of what
+        was rewritten. Returns what was done."""
+        self.refresh()
+        plan = self.plan_compact(remap=remap, **options)
+        self._move_to(compact(self._attach, self._snapshot, plan, task_memory(task_memory_bytes)))
+        return plan
+
+    def fragment_reuse(self) -> ReuseInfo | None:
+        """The Fragment Reuse Index: how many compactions index files have yet to follow, and its size. None: none."""
+        return describe_reuse(self._snapshot)
+
+    def catch_up_indices(self, *, task_memory_bytes: int | None = None) -> int:
+        """Rewrite every index segment whose files name rows by addresses from before a deferred compaction. Returns
+        how many there were."""
+        self.refresh()
+        newest, done = catch_up(self._attach, self._snapshot, task_memory(task_memory_bytes))
+        self._move_to(newest)
+        return done
+
+    def trim_fragment_reuse(self) -> int:
+        """Remove the versions of the Fragment Reuse Index that no index file needs any more, by the addresses in the
+        files. Returns how many there were."""
+        self.refresh()
+        newest, done = trim(self._attach, self._snapshot)
+        self._move_to(newest)
+        return done
+
+    def maintain(
+        self,
+        policy: MaintenancePolicy | None = None,
+        *,
+        dry_run: bool = False,
+        task_memory_bytes: int | None = None,
+    ) -> MaintenanceReport:
+        """One pass that does what is due: compact, optimize, catch up, trim, clean. Says of every step why it was due
+        or not, and what came of it. Safe to run twice and beside writers."""
+        memory = task_memory(task_memory_bytes)
+        newest, report = maintain(self._attach, self._snapshot, policy or MaintenancePolicy(), memory, dry_run=dry_run)
+        self._move_to(newest)
+        return report
+
+    def update_column(self, column: str, expression: str, *, where: str | None = None) -> Updated:
+        """Change a top-level column in place: an SQL expression for all rows, or for those a condition selects. Rows
+        stay where they are. Indices on the column no longer cover the fragments that changed, until `optimize`."""
+        self.refresh()
+        newest, done = update_column(self._attach, self._snapshot, ColumnUpdate(column, expression, where))
+        self._move_to(newest)
+        return done
 
     def drop_index(self, name: str) -> None:
         """Remove an index from the newest version; its files go when old versions are cleaned up."""

@@ -11,5 +11,5 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def plural(count: int, noun: str, many: str | None = None) -> str:
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"

@@ -89,6 +89,48 @@ def add_segment(
     return decide
 
 
+def replace_segments(
+    name: str, new: Sequence[IndexSegment], leaving: Sequence[IndexSegment]
+) -> Callable[[Snapshot], Change]:
+    """Segments of an index in place of those they were made of; none, where nothing of them is left. The index and all
+    of them must still be there: what someone dropped stays dropped, and what someone replaced is theirs."""
+    old = {segment.uuid for segment in leaving}
+
+    def decide(base: Snapshot) -> Change:
+        current = {s.uuid: s for s in base.manifest.user_segments if s.name == name}
+        gone = old - current.keys()
+        if not current or gone:
+            what = f"segments {', '.join(sorted(gone))} of index {name!r}" if current else f"index {name!r}"
+            raise CommitConflict(
+                f"{what} of {base.uri} left the table meanwhile", "Nothing was committed; run the job again"
+            )
+        reuse = read_fragment_reuse(base)
+        for uuid, other in current.items():
+            for segment in new if uuid not in old else ():
+                _check_not_stale(base, other, segment, reuse)
+        return Change(tuple(new), tuple(current[uuid] for uuid in old))
+
+    return decide
+
+
+def replace_all(replaced: Sequence[tuple[IndexSegment, IndexSegment]]) -> Callable[[Snapshot], Change]:
+    """New segments in place of old ones, pair by pair and of any indices, in one transaction."""
+    by_name: dict[str, list[tuple[IndexSegment, IndexSegment]]] = {}
+    for pair in replaced:
+        by_name.setdefault(pair[0].name, []).append(pair)
+    steps = [
+        replace_segments(name, [new for _, new in pairs], [old for old, _ in pairs]) for name, pairs in by_name.items()
+    ]
+
+    def decide(base: Snapshot) -> Change:
+        changes = [step(base) for step in steps]
+        return Change(
+            tuple(s for change in changes for s in change.add), tuple(s for change in changes for s in change.remove)
+        )
+
+    return decide
+
+
 def _check_not_stale(base: Snapshot, other: IndexSegment, new: IndexSegment, reuse: FragmentReuse | None) -> None:
     stale = stale_fragments(base, other, BitMap(new.fragments), reuse)
     if stale:

@@ -50,6 +50,43 @@ class Index:
         return self.rows_covered / self.rows_total if self.rows_total else 1.0
 
 
+@dataclass(frozen=True)
+class ReuseInfo:
+    """The Fragment Reuse Index: deferred compactions, oldest first."""
+
+    size_bytes: int
+    tagged: bool
+    versions: tuple[ReuseVersionInfo, ...]
+
+    @property
+    def depth(self) -> int:
+        return len(self.versions)
+
+
+@dataclass(frozen=True)
+class ReuseVersionInfo:
+    dataset_version: int
+    groups: int
+    old_fragments: int
+    new_fragments: int
+
+
+def describe_reuse(snapshot: Snapshot) -> ReuseInfo | None:
+    reuse = read_fragment_reuse(snapshot)
+    if reuse is None:
+        return None
+    versions = tuple(
+        ReuseVersionInfo(
+            version.dataset_version,
+            len(version.groups),
+            sum(len(group.old) for group in version.groups),
+            sum(len(group.new) for group in version.groups),
+        )
+        for version in reuse.versions
+    )
+    return ReuseInfo(reuse.size_bytes, reuse.tagged, versions)
+
+
 def list_indices(snapshot: Snapshot) -> list[Index]:
     reuse = read_fragment_reuse(snapshot)
     return [_index(snapshot, index, reuse) for index in group_segments(snapshot.manifest.segments)]

@@ -1,0 +1,283 @@
+"""Compact a table: small fragments joined and deleted rows dropped on executors, and its indices brought along.
+
+`immediate` rewrites every index segment that knows moved rows, in the same transaction as the fragments; `deferred`
+leaves files alone and records the moves in the Fragment Reuse Index; `drop` gives up coverage of what was rewritten.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypedDict
+
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.engine import Engine
+from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, InvalidArgument, UnsupportedTable
+from pennon.format.commit import RetryableConflict
+from pennon.format.compaction import (
+    CompactionOptions,
+    CompactionTask,
+    Rewritten,
+    assign_fragment_ids,
+    commit_deferred,
+    commit_dropping,
+    commit_remapped,
+    discard,
+    execute_compaction,
+    group_moves,
+    plan_compaction,
+    remappable_at_once,
+    still_valid,
+)
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.manifest import FLAG_TAGGED_REUSE
+from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse import effective_coverage, read_fragment_reuse
+from pennon.index.registry import kind_of, why_unusable
+from pennon.jobs.carry import Source
+from pennon.jobs.describe import human_bytes, plural
+from pennon.jobs.publish import publish, replace_all
+from pennon.jobs.rewrite import Rewriting
+from pennon.jobs.scratch import scratch_directory
+
+REMAPS = ("immediate", "deferred", "drop")
+ATTEMPTS = 8
+MOVES_FILE = "moves.binpb"
+
+
+class CompactionChoices(TypedDict, total=False):
+    """What may be said of a compaction; `CompactionOptions` has the defaults."""
+
+    target_rows_per_fragment: int
+    max_bytes_per_file: int | None
+    materialize_deletions: bool
+    materialize_deletions_threshold: float
+    num_threads: int | None
+    batch_size: int | None
+    max_source_fragments: int | None
+    max_source_rows: int | None
+    max_source_bytes: int | None
+
+
+@dataclass(frozen=True)
+class CompactPlan:
+    """What will be rewritten, known before anything is."""
+
+    uri: str
+    version: int
+    remap: str
+    tasks: tuple[CompactionTask, ...] = field(repr=False)
+    segments: tuple[str, ...]  # names of the indices of segments that know rows that move
+
+    @property
+    def due(self) -> bool:
+        return bool(self.tasks)
+
+    @property
+    def fragments(self) -> int:
+        return sum(len(task.fragments) for task in self.tasks)
+
+    @property
+    def rows(self) -> int:
+        return sum(task.rows for task in self.tasks)
+
+    @property
+    def deleted_rows(self) -> int:
+        return sum(f.num_deleted_rows for task in self.tasks for f in task.fragments)
+
+    @property
+    def size_bytes(self) -> int | None:
+        sizes = [f.size_bytes for task in self.tasks for f in task.fragments]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "table": self.uri,
+            "version": self.version,
+            "remap": self.remap,
+            "tasks": len(self.tasks),
+            "fragments": self.fragments,
+            "rows": self.rows,
+            "deleted_rows": self.deleted_rows,
+            "size_bytes": self.size_bytes,
+            "segments": list(self.segments),
+        }
+
+    def __str__(self) -> str:
+        if not self.due:
+            return "compaction: nothing to rewrite"
+        size = f", {human_bytes(self.size_bytes)}" if self.size_bytes is not None else ""
+        gone = f", {self.deleted_rows:,} deleted rows dropped" if self.deleted_rows else ""
+        touched = plural(len(self.segments), "index segment")
+        then = {"immediate": f"{touched} rewritten", "deferred": "moves recorded", "drop": f"{touched} lose coverage"}
+        return (
+            f"compaction: {plural(self.fragments, 'fragment')} in {plural(len(self.tasks), 'group')},"
+            f" {self.rows:,} rows{size}{gone}; {then[self.remap]}"
+        )
+
+
+def plan_compact(snapshot: Snapshot, choices: CompactionChoices, remap: str) -> CompactPlan:
+    if remap not in REMAPS:
+        raise InvalidArgument(f"remap={remap!r} is no way to bring indices along", f"Choose among {', '.join(REMAPS)}")
+    if remap == "deferred" and snapshot.manifest.has_stable_row_ids:
+        raise UnsupportedTable(
+            f"{snapshot.uri} has stable row ids, and Lance records no moves there", "Use remap='immediate'"
+        )
+    if remap == "immediate" and snapshot.manifest.reader_flags & FLAG_TAGGED_REUSE:
+        raise UnsupportedTable(
+            f"the Fragment Reuse Index of {snapshot.uri} has the newer tagged form", "Use remap='deferred'"
+        )
+    tasks = plan_compaction(snapshot, CompactionOptions(**choices)).tasks
+    moving = BitMap(f.id for task in tasks for f in task.fragments)
+    return CompactPlan(snapshot.uri, snapshot.version, remap, tasks, tuple(s.name for s in _touched(snapshot, moving)))
+
+
+def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan, memory_bytes: int) -> Snapshot:
+    """Do what was planned on `snapshot`. Fragments that others change meanwhile are left as they are."""
+    if not plan.due:
+        return snapshot
+    rewritten = engine().map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks)
+    commit = {
+        "immediate": lambda base, groups: _commit_immediate(Rewriting(engine, base, memory_bytes), groups),
+        "deferred": commit_deferred,
+        "drop": commit_dropping,
+    }[plan.remap]
+    groups = list(rewritten)
+    try:
+        base = snapshot
+        for attempt in range(ATTEMPTS):
+            base = base.latest()
+            groups = _valid(base, groups)
+            try:
+                return commit(base, groups)
+            except RetryableConflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**attempt))
+    except BaseException:
+        for group in groups:
+            discard(snapshot.store, group)
+        raise
+    raise AssertionError("unreachable")
+
+
+def _valid(base: Snapshot, groups: Sequence[Rewritten]) -> list[Rewritten]:
+    """Groups whose fragments are as they were read. The work on others is lost, and said so."""
+    valid = [group for group in groups if still_valid(base, group)]
+    lost = [group for group in groups if group not in valid]
+    for group in lost:
+        discard(base.store, group)
+    fragments = sorted(f for group in lost for f in group.old_ids)
+    if lost and not valid:
+        raise CommitConflict(
+            f"all fragments of {base.uri} that were compacted have been changed meanwhile: {fragments}",
+            "Nothing was committed; run it again",
+        )
+    if lost:
+        warnings.warn(
+            f"fragments {fragments} of {base.uri} were changed while they were compacted, and stay as they are",
+            CoverageWarning,
+            stacklevel=2,
+        )
+    return valid
+
+
+def _touched(base: Snapshot, moving: BitMap) -> list[IndexSegment]:
+    """Segments whose files name rows of these fragments by address."""
+    reuse, stable = read_fragment_reuse(base), base.manifest.has_stable_row_ids
+    touched: list[IndexSegment] = []
+    for segment in base.manifest.user_segments:
+        kind = kind_of(segment)
+        by_address = kind is None or kind.stores_addresses(segment.index_version, stable)
+        if by_address and effective_coverage(segment, base, reuse) & moving:
+            touched.append(segment)
+    return touched
+
+
+def _commit_immediate(work: Rewriting, groups: Sequence[Rewritten]) -> Snapshot:
+    """Remap the segments that know moved rows, then commit them together with the fragments.
+
+    A segment that covers a group only in part cannot be committed together with it: then the fragments come first,
+    uncovered, and the segments after them. In between answers are right, only slower.
+    """
+    base = work.snapshot
+    assigned = assign_fragment_ids(base, groups)
+    reuse = read_fragment_reuse(base)
+    moving = BitMap().union(*(group.old_ids for group in assigned))
+    replaced: list[tuple[IndexSegment, IndexSegment]] = []
+    coverages: list[BitMap] = []
+    try:
+        with scratch_directory(base.store) as scratch:
+            base.store.write(f"{scratch}/{MOVES_FILE}", group_moves(assigned))
+            for segment in _touched(base, moving):
+                coverage = effective_coverage(segment, base, reuse)
+                new = _remapped(work, segment, _moved(coverage, assigned), f"{scratch}/{MOVES_FILE}")
+                if new is not None:
+                    replaced.append((segment, new))
+                    coverages.append(coverage)
+        committed = _commit_together(base, assigned, replaced, coverages)
+    except BaseException:
+        for _, new in replaced:
+            work.discard(new)
+        raise
+    _check_present(committed, replaced)
+    for _, new in replaced:
+        base.store.delete_directory(new.directory, keep=new.file_sizes)
+    return committed
+
+
+def _commit_together(
+    base: Snapshot,
+    groups: Sequence[Rewritten],
+    replaced: Sequence[tuple[IndexSegment, IndexSegment]],
+    coverages: Sequence[BitMap],
+) -> Snapshot:
+    if remappable_at_once(groups, coverages):
+        return commit_remapped(base, groups, replaced)
+    committed = commit_dropping(base, groups)
+    return publish(committed, replace_all(replaced))
+
+
+def _remapped(work: Rewriting, segment: IndexSegment, coverage: BitMap, moves: str) -> IndexSegment | None:
+    """A segment with its rows at their new addresses; None where it cannot be read, and loses coverage instead."""
+    problem = why_unusable(segment)
+    if problem is None:
+        try:
+            return work.merge([Source(segment, FrozenBitMap(coverage))], moves)
+        except DamagedFile as error:
+            problem = error.problem
+    warnings.warn(
+        f"a segment of index {segment.name!r} of {work.snapshot.uri} cannot be remapped and no longer covers what was"
+        f" compacted: {problem}",
+        CoverageWarning,
+        stacklevel=2,
+    )
+    return None
+
+
+def _moved(coverage: BitMap, groups: Sequence[Rewritten]) -> BitMap:
+    """Coverage of whole groups moves on to their new fragments; what is covered in part is no longer."""
+    moved = BitMap(coverage)
+    for group in groups:
+        moved -= group.old_ids
+        if group.old_ids <= coverage:
+            moved |= BitMap(f.id for f in group.new if f.id is not None)
+    return moved
+
+
+def _check_present(committed: Snapshot, replaced: Sequence[tuple[IndexSegment, IndexSegment]]) -> None:
+    """Another compaction that replaced a segment in the instant of the commit makes pylance leave ours out."""
+    present = {segment.uuid for segment in committed.manifest.segments}
+    for old, new in replaced:
+        if new.uuid not in present:
+            warnings.warn(
+                f"a segment of index {old.name!r} of {committed.uri} was replaced during the commit; what was compacted"
+                " is not covered until the index is optimized",
+                CoverageWarning,
+                stacklevel=2,
+            )

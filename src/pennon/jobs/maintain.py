@@ -1,0 +1,238 @@
+"""One pass of maintenance: look at a table, decide what is due, say why, and do it.
+
+Steps come in an order in which each makes the next cheaper: compaction first, then the indices over its fragments, then
+segments that still name old addresses, then the moves nobody needs, then what no version names. Every step looks at the
+newest version and commits by itself, so that a pass may be stopped anywhere, run twice, or run beside others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from pennon.engine import Engine
+from pennon.errors import CommitConflict, InvalidArgument
+from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, orphans
+from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse import read_fragment_reuse
+from pennon.jobs.compact import REMAPS, CompactPlan, compact, plan_compact
+from pennon.jobs.describe import human_bytes, plural
+from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
+from pennon.jobs.reuse import catch_up, may_trim, trim
+
+# A step that others got in the way of is planned and tried again so often.
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class MaintenancePolicy:
+    """When something is due. None leaves it undone."""
+
+    remap: str = "immediate"
+    target_rows_per_fragment: int = 1_048_576
+    materialize_deletions_threshold: float = 0.1
+    min_fragments_to_compact: int | None = 4  # that a compaction would do away with, unless rows are to be dropped
+    optimize_indices: bool = True
+    max_reuse_versions: int | None = 4  # moves that index files have yet to follow
+    max_reuse_bytes: int = 1 << 20
+    orphan_age_seconds: float | None = ORPHAN_AGE
+    version_age_seconds: float | None = None  # old versions are history, and kept unless the user says otherwise
+
+    def __post_init__(self) -> None:
+        if self.remap not in REMAPS:
+            raise InvalidArgument(f"remap={self.remap!r} is unknown", f"Choose among {', '.join(REMAPS)}")
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+                raise InvalidArgument(f"{each.name} must not be negative, but is {value}")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One step: whether it is due, the figures behind that, and what came of it; `outcome` is empty in a dry run."""
+
+    step: str
+    due: bool
+    reason: str
+    outcome: str = ""
+    seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "step": self.step,
+            "due": self.due,
+            "reason": self.reason,
+            "outcome": self.outcome,
+            "seconds": round(self.seconds, 3),
+        }
+
+    def __str__(self) -> str:
+        mark = "due" if self.due else "not due"
+        done = f"\n{'':11}-> {self.outcome} ({self.seconds:.1f} s)" if self.outcome else ""
+        return f"{self.step:10} {mark}: {self.reason}{done}"
+
+
+@dataclass(frozen=True)
+class MaintenanceReport:
+    uri: str
+    version: int
+    decisions: tuple[Decision, ...]
+
+    @property
+    def due(self) -> tuple[Decision, ...]:
+        return tuple(decision for decision in self.decisions if decision.due)
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "table": self.uri,
+            "version": self.version,
+            "decisions": [decision.to_dict() for decision in self.decisions],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.uri}, version {self.version}", *map(str, self.decisions)])
+
+
+def maintain(
+    engine: Callable[[], Engine], snapshot: Snapshot, policy: MaintenancePolicy, memory_bytes: int, *, dry_run: bool
+) -> tuple[Snapshot, MaintenanceReport]:
+    work = _Pass(engine, snapshot.latest(), policy, memory_bytes)
+    steps = [work.compact, work.optimize, work.catch_up, work.trim, work.orphans, work.versions]
+    decisions = tuple(step(dry_run=dry_run) for step in steps)
+    return work.snapshot, MaintenanceReport(snapshot.uri, work.snapshot.version, decisions)
+
+
+@dataclass
+class _Pass:
+    engine: Callable[[], Engine]
+    snapshot: Snapshot
+    policy: MaintenancePolicy
+    memory_bytes: int
+    _caught_up: bool = False
+
+    def compact(self, *, dry_run: bool) -> Decision:
+        policy = self.policy
+        if policy.min_fragments_to_compact is None:
+            return Decision("compact", False, "switched off")
+
+        def plan() -> CompactPlan:
+            return plan_compact(
+                self.snapshot,
+                {
+                    "target_rows_per_fragment": policy.target_rows_per_fragment,
+                    "materialize_deletions_threshold": policy.materialize_deletions_threshold,
+                },
+                "immediate" if self.snapshot.manifest.has_stable_row_ids else policy.remap,
+            )
+
+        least = policy.min_fragments_to_compact
+        first = plan()
+        gain = sum(len(task.fragments) - -(-task.rows // policy.target_rows_per_fragment) for task in first.tasks)
+        dropped = first.deleted_rows >= policy.materialize_deletions_threshold * max(1, first.rows + first.deleted_rows)
+        fragments = plural(len(self.snapshot.manifest.fragments), "fragment")
+        if not first.due or (gain < least and not (first.deleted_rows and dropped)):
+            return Decision("compact", False, f"{fragments}; compaction would save {gain} of them, fewer than {least}")
+        reason = f"{fragments}; {first.fragments} can become {first.fragments - gain}"
+        if first.deleted_rows:
+            reason += f", {first.deleted_rows:,} deleted rows can go"
+
+        def run() -> str:
+            planned = plan()
+            self.snapshot = compact(self.engine, self.snapshot, planned, self.memory_bytes)
+            return str(planned)
+
+        return self._decide("compact", reason, run, dry_run)
+
+    def optimize(self, *, dry_run: bool) -> Decision:
+        if not self.policy.optimize_indices:
+            return Decision("optimize", False, "switched off")
+        plan = plan_optimize(self.snapshot)
+        if not plan.due:
+            return Decision("optimize", False, "; ".join(map(str, plan.steps)) or "the table has no indices")
+
+        def run() -> str:
+            planned: OptimizePlan = plan_optimize(self.snapshot)
+            self.snapshot = optimize(self.engine, self.snapshot, planned, self.memory_bytes)
+            rows = sum(step.rows for step in planned.due)
+            return f"{plural(len(planned.due), 'index', 'indices')} optimized, {rows:,} rows written"
+
+        return self._decide("optimize", "; ".join(map(str, plan.due)), run, dry_run)
+
+    def catch_up(self, *, dry_run: bool) -> Decision:
+        reuse, policy = read_fragment_reuse(self.snapshot), self.policy
+        if reuse is None:
+            return Decision("catch up", False, "no moves are recorded")
+        said = f"{plural(len(reuse.versions), 'move')} recorded, {human_bytes(reuse.size_bytes)}"
+        if reuse.tagged:
+            return Decision("catch up", False, f"{said}, in the newer form that Pennon does not write")
+        most = policy.max_reuse_versions
+        if most is None or (len(reuse.versions) <= most and reuse.size_bytes <= policy.max_reuse_bytes):
+            allowed = "any number" if most is None else f"up to {most} and {human_bytes(policy.max_reuse_bytes)}"
+            return Decision("catch up", False, f"{said}; {allowed} may be")
+
+        def run() -> str:
+            self.snapshot, done = catch_up(self.engine, self.snapshot, self.memory_bytes)
+            self._caught_up = True
+            return f"{plural(done, 'segment')} rewritten"
+
+        return self._decide(
+            "catch up", f"{said}, more than {most} or {human_bytes(policy.max_reuse_bytes)}", run, dry_run
+        )
+
+    def trim(self, *, dry_run: bool) -> Decision:
+        reuse = read_fragment_reuse(self.snapshot)
+        if reuse is None or reuse.tagged:
+            return Decision("trim", False, "no moves are recorded" if reuse is None else "moves in the newer form stay")
+
+        said = f"{plural(len(reuse.versions), 'move')} recorded"
+        if not self._caught_up and not may_trim(self.snapshot, reuse):
+            return Decision("trim", False, f"{said}, older than none of the index segments that they moved rows of")
+
+        def run() -> str:
+            self.snapshot, done = trim(self.engine, self.snapshot)
+            left = len(reuse.versions) - done
+            return f"{plural(done, 'move')} removed" + (f", {left} needed by index files" if left else "")
+
+        return self._decide("trim", said, run, dry_run)
+
+    def orphans(self, *, dry_run: bool) -> Decision:
+        age = self.policy.orphan_age_seconds
+        if age is None:
+            return Decision("orphans", False, "switched off")
+        found = orphans(self.snapshot)
+        old = [orphan for orphan in found if orphan.age is not None and orphan.age >= age]
+        said = f"{plural(len(found), 'index directory', 'index directories')} that no version names"
+        if not old:
+            return Decision("orphans", False, f"{said}, none of them known to be older than {age / 86_400:g} days")
+
+        def run() -> str:
+            return f"{len(delete_orphans(self.snapshot, age))} deleted"
+
+        return self._decide("orphans", f"{said}, {len(old)} older than {age / 86_400:g} days", run, dry_run)
+
+    def versions(self, *, dry_run: bool) -> Decision:
+        age = self.policy.version_age_seconds
+        if age is None:
+            return Decision("versions", False, "old versions are kept")
+
+        def run() -> str:
+            done = clean_up(self.snapshot, age)
+            return f"{plural(done.versions, 'version')} deleted, {human_bytes(done.bytes)}"
+
+        return self._decide("versions", f"versions older than {age / 86_400:g} days may go", run, dry_run)
+
+    def _decide(self, step: str, reason: str, run: Callable[[], str], dry_run: bool) -> Decision:
+        """Conflicts with other writers are no failure: the step is due again, now or in the next pass."""
+        if dry_run:
+            return Decision(step, True, reason)
+        started = time.monotonic()
+        outcome = ""
+        for _ in range(ATTEMPTS):
+            try:
+                outcome = run()
+                break
+            except CommitConflict as conflict:
+                outcome = f"others got in the way: {conflict}"
+                self.snapshot = self.snapshot.latest()
+        return Decision(step, True, reason, outcome, time.monotonic() - started)

@@ -1,0 +1,242 @@
+"""Keep indices small in number and whole in coverage: delta segments for new fragments, merged by size.
+
+Every index is looked at by itself and committed by itself, so that a conflict over one costs nothing of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.engine import Engine
+from pennon.errors import DamagedFile, IndexNotFound, InvalidArgument
+from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
+from pennon.format.snapshot import Snapshot
+from pennon.index.cache import ByteCache
+from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.kind import Family
+from pennon.index.registry import kind_of, why_unusable
+from pennon.jobs.carry import Source
+from pennon.jobs.describe import plural
+from pennon.jobs.publish import publish, replace_segments
+from pennon.jobs.rewrite import Rewriting
+from pennon.jobs.slices import check_integers
+from pennon.jobs.stale import stale_fragments
+from pennon.jobs.tiers import Tier, choose
+
+
+@dataclass(frozen=True)
+class IndexStep:
+    """What will be done to one index. `merged` segments leave the table for one new segment, which also covers `new`
+    fragments; so do `discarded` ones, of whose files nothing is used. With `rebuilt` all of it is built from the data.
+    `like` is what the new segment takes after."""
+
+    name: str
+    type: str
+    like: IndexSegment = field(repr=False)
+    merged: tuple[Source, ...] = field(repr=False)
+    discarded: tuple[IndexSegment, ...] = field(repr=False)
+    new: tuple[int, ...] = field(repr=False)
+    rebuilt: bool
+    rows: int
+    segments: int
+    reason: str
+
+    @property
+    def due(self) -> bool:
+        return bool(self.merged or self.discarded or self.new)
+
+    @property
+    def leaving(self) -> tuple[IndexSegment, ...]:
+        return (*(source.segment for source in self.merged), *self.discarded)
+
+    @property
+    def segments_after(self) -> int:
+        return self.segments - len(self.leaving) + 1 if self.due else self.segments
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "index": self.name,
+            "type": self.type,
+            "action": self.action,
+            "segments": self.segments,
+            "segments_after": self.segments_after,
+            "replaced": [segment.uuid for segment in self.leaving],
+            "new_fragments": list(self.new),
+            "rows": self.rows,
+            "reason": self.reason,
+        }
+
+    @property
+    def action(self) -> str:
+        if not self.due:
+            return "leave"
+        if self.rebuilt:
+            return "rebuild"
+        return "merge" if self.leaving else "add a delta"
+
+    def __str__(self) -> str:
+        if not self.due:
+            return f"{self.name}: nothing to do, {self.reason}"
+        what = f"{plural(self.segments, 'segment')} -> {self.segments_after}"
+        return f"{self.name}: {self.action}, {what}, {self.rows:,} rows written ({self.reason})"
+
+
+@dataclass(frozen=True)
+class OptimizePlan:
+    version: int
+    steps: tuple[IndexStep, ...]
+
+    @property
+    def due(self) -> tuple[IndexStep, ...]:
+        return tuple(step for step in self.steps if step.due)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps)) or "the table has no indices"
+
+
+def plan_optimize(
+    snapshot: Snapshot,
+    *,
+    names: Sequence[str] | None = None,
+    num_indices_to_merge: int | None = None,
+    retrain: bool = False,
+) -> OptimizePlan:
+    """What `optimize` would do to this version of the table."""
+    check_integers(num_indices_to_merge=num_indices_to_merge)
+    if num_indices_to_merge is not None and num_indices_to_merge < 0:
+        raise InvalidArgument(f"num_indices_to_merge must not be negative, but is {num_indices_to_merge}")
+    indices = group_segments(snapshot.manifest.segments)
+    known = [index.name for index in indices]
+    for name in names or ():
+        if name not in known:
+            raise IndexNotFound(f"table {snapshot.uri} has no index {name!r}", f"It has: {', '.join(known) or 'none'}")
+    reuse = read_fragment_reuse(snapshot)
+    chosen = [index for index in indices if names is None or index.name in names]
+    return OptimizePlan(
+        snapshot.version,
+        tuple(_plan_index(snapshot, index, reuse, num_indices_to_merge, retrain) for index in chosen),
+    )
+
+
+def optimize(engine: Callable[[], Engine], snapshot: Snapshot, plan: OptimizePlan, memory_bytes: int) -> Snapshot:
+    """Do what was planned on `snapshot`, index by index."""
+    newest = snapshot
+    work = Rewriting(engine, snapshot, memory_bytes)
+    for step in plan.due:
+        newest = _optimize_index(work, step)
+    return newest
+
+
+def _optimize_index(work: Rewriting, step: IndexStep) -> Snapshot:
+    segment = _written(work, step)
+    try:
+        committed = publish(work.snapshot, replace_segments(step.name, [segment], step.leaving))
+    except BaseException:
+        work.discard(segment)
+        raise
+    work.snapshot.store.delete_directory(segment.directory, keep=segment.file_sizes)
+    return committed
+
+
+def _written(work: Rewriting, step: IndexStep) -> IndexSegment:
+    if step.rebuilt:
+        fragments = BitMap(step.new).union(*(source.coverage for source in step.merged))
+        return work.build(step.like, list(fragments), retrain=True)
+    if not step.new:
+        return work.merge(step.merged, may_copy=True)
+    delta = work.build(step.like, step.new)
+    if not step.merged:
+        return delta
+    try:
+        return work.merge([*step.merged, Source(delta, FrozenBitMap(step.new))], may_copy=True)
+    finally:
+        work.discard(delta)
+
+
+def _plan_index(
+    snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None, count: int | None, retrain: bool
+) -> IndexStep:
+    manifest = snapshot.manifest
+    kind, column = kind_of(index.segments[0]), snapshot.columns.by_id(index.fields[0])
+    label = kind.label(snapshot, index.segments[0]) if kind else "unknown"
+
+    def step(
+        merged: Sequence[Source],
+        new: BitMap,
+        reason: str,
+        *,
+        rebuilt: bool = False,
+        discarded: Sequence[Source] = (),
+        like: IndexSegment = index.segments[0],
+    ) -> IndexStep:
+        rows = manifest.rows_in(new.union(*(source.coverage for source in merged)) & manifest.live)
+        left_out = tuple(source.segment for source in discarded)
+        own = len(index.segments)
+        return IndexStep(index.name, label, like, tuple(merged), left_out, tuple(new), rebuilt, rows, own, reason)
+
+    strange = next((why for segment in index.segments if (why := why_unusable(segment))), None)
+    if kind is None or column is None or strange:
+        return step((), BitMap(), strange or "its column was dropped")
+    sources = _oldest_first(snapshot, index, reuse)
+    damaged = [source for source in sources if _damaged(snapshot, source, reuse)]
+    if len(damaged) == len(sources) and kind.family is Family.VECTOR:
+        return step((), BitMap(), "its files are damaged and tell no models: create it anew")
+    healthy = [source for source in sources if source not in damaged]
+    covered = BitMap().union(*(source.coverage for source in healthy))
+    new = manifest.live - covered
+    like = max((s.segment for s in healthy or sources), key=lambda segment: segment.size_bytes)
+    stable = manifest.has_stable_row_ids
+    if retrain:
+        return step(healthy, new, "trained anew, as asked for", rebuilt=True, discarded=damaged, like=like)
+    if not all(kind.accepts(source.segment, stable) for source in healthy):
+        reason = "its version does not fit this table's row ids"
+        return step(healthy, new, reason, rebuilt=True, discarded=damaged, like=like)
+    stale = [stale_fragments(snapshot, s.segment, covered - BitMap(s.coverage) | new, reuse) for s in healthy]
+    if count is None:
+        tiers = [
+            Tier(manifest.rows_in(BitMap(source.coverage)), _why_forced(source, old))
+            for source, old in zip(healthy, stale, strict=True)
+        ]
+        choice = choose(tiers, manifest.rows_in(new))
+        merged, reason = healthy[len(healthy) - choice.count :], choice.reason
+    else:
+        newest = healthy[max(0, len(healthy) - count) :] if count else []
+        forced = [source for source, old in zip(healthy, stale, strict=True) if old and new and source not in newest]
+        merged, reason = [s for s in healthy if s in newest or s in forced], f"num_indices_to_merge={count}"
+        if forced:
+            reason += f", and {plural(len(forced), 'segment')} with values that were changed in place"
+        if not new and len(merged) == 1 and not any(stale):
+            merged, reason = [], "nothing is new and there is nothing to merge"
+    if damaged:
+        reason = f"{plural(len(damaged), 'damaged segment')} replaced; {reason}"
+    return step(merged, new, reason, discarded=damaged, like=like)
+
+
+def _why_forced(source: Source, stale: BitMap) -> str | None:
+    if stale:
+        return f"fragments {list(stale)[:8]} were changed in place and a segment holds their old values"
+    return None if source.coverage else "a segment covers nothing any more"
+
+
+def _oldest_first(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None) -> list[Source]:
+    """By the place of their first fragment in the table; compaction keeps places, not ids."""
+    places = {fragment: place for place, fragment in enumerate(snapshot.manifest.fragments)}
+    sources = [
+        Source(segment, FrozenBitMap(effective_coverage(segment, snapshot, reuse, index.segments)))
+        for segment in index.segments
+    ]
+    return sorted(sources, key=lambda source: min((places[f] for f in source.coverage), default=-1))
+
+
+def _damaged(snapshot: Snapshot, source: Source, reuse: FragmentReuse | None) -> bool:
+    kind, column = kind_of(source.segment), snapshot.columns.by_id(source.segment.fields[0])
+    if kind is None or column is None:
+        return False
+    try:
+        kind.open(snapshot, source.segment, column, reuse, ByteCache(0))
+    except DamagedFile:
+        return True
+    return False

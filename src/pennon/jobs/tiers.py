@@ -1,0 +1,55 @@
+"""Which segments to merge: size tiers, as in a log-structured merge tree.
+
+A new segment takes in older ones as long as they are not much larger than what it holds already. Sizes of segments then
+grow by a factor from each to the next older one, so that both their number and how often a row is written grow with the
+logarithm of the rows. Only neighbours are merged, the newest first: coverage stays in one piece, and compaction, which
+never joins fragments of different segments, is not held up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# An older segment is taken in unless it has more than so many times the rows gathered so far.
+RATIO = 4
+
+
+@dataclass(frozen=True)
+class Tier:
+    """A segment as the policy sees it; `forced` ones must be rewritten whatever they cost."""
+
+    rows: int
+    forced: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The newest so many segments are merged with the rows that are new."""
+
+    count: int
+    reason: str
+
+
+def choose(tiers: Sequence[Tier], new_rows: int) -> Choice:
+    """Of segments from the oldest to the newest."""
+    forced = next((at for at, tier in enumerate(tiers) if tier.forced), None)
+    gathered, taken = new_rows, 0
+    for tier in reversed(tiers):
+        # Without new rows the newest segment is what others are compared with.
+        if taken == 0 and new_rows == 0:
+            gathered, taken = tier.rows, 1
+            continue
+        if tier.rows > RATIO * gathered:
+            break
+        gathered, taken = gathered + tier.rows, taken + 1
+    if new_rows == 0 and taken == 1:
+        gathered, taken = 0, 0
+    if forced is not None and len(tiers) - forced > taken:
+        return Choice(len(tiers) - forced, tiers[forced].forced or "")
+    if taken == 0:
+        older = f", the newest segment has {tiers[-1].rows:,}" if tiers else ""
+        return Choice(0, f"{new_rows:,} new rows are few{older}" if new_rows else "nothing to merge")
+    left = f"; the next older has {tiers[-taken - 1].rows:,}" if taken < len(tiers) else ""
+    newest = "the newest segment" if taken == 1 else f"the {taken} newest segments"
+    return Choice(taken, f"{newest} and {new_rows:,} new rows make {gathered:,} rows{left}")

@@ -1,0 +1,117 @@
+"""Change a column in place: new values are computed and written on executors, fragment by fragment, and committed once.
+
+Rows keep their addresses, so that no other index is touched. Indices on the column no longer cover the fragments that
+were changed; `optimize` covers them again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pennon.engine import Engine
+from pennon.errors import CommitConflict, InvalidArgument, InvalidFilter
+from pennon.format.column_update import ColumnFile, commit_column_update, discard_column_file, write_column_file
+from pennon.format.commit import RetryableConflict
+from pennon.format.snapshot import Pin, Snapshot
+
+ATTEMPTS = 8
+AFTER, CHOSEN, BEFORE = "after", "chosen", "before"
+
+
+@dataclass(frozen=True)
+class ColumnUpdate:
+    """An SQL expression for new values, and which rows get them; None: all."""
+
+    column: str
+    expression: str
+    where: str | None = None
+
+    @property
+    def projection(self) -> dict[str, str]:
+        # pylance computes nothing without a column that is stored.
+        values = {AFTER: self.expression, BEFORE: f"`{self.column}`"}
+        return values if self.where is None else values | {CHOSEN: self.where}
+
+
+@dataclass(frozen=True)
+class Updated:
+    rows: int
+    fragments: tuple[int, ...]
+
+
+def update_column(engine: Callable[[], Engine], snapshot: Snapshot, update: ColumnUpdate) -> tuple[Snapshot, Updated]:
+    """May raise InvalidFilter for SQL that makes no sense, before anything is written."""
+    column = snapshot.column(update.column)
+    _check(snapshot, update, column.type)
+    pin = snapshot.pin()
+    tasks = [f.id for f in snapshot.manifest.fragments.values() if f.live_rows]
+    written = [done for done in engine().map("update", partial(_update_fragment, pin, update), tasks) if done]
+    files = [file for file, _ in written]
+    done = Updated(sum(rows for _, rows in written), tuple(file.fragment for file in files))
+    if not files:
+        return snapshot, done
+    try:
+        return _commit(snapshot, files), done
+    except BaseException:
+        for file in files:
+            discard_column_file(snapshot.store, file)
+        raise
+
+
+def _commit(snapshot: Snapshot, files: list[ColumnFile]) -> Snapshot:
+    base = snapshot
+    for attempt in range(ATTEMPTS):
+        base = base.latest()
+        try:
+            return commit_column_update(base, files)
+        except RetryableConflict:
+            if attempt == ATTEMPTS - 1:
+                raise
+            time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**attempt))
+    raise CommitConflict(f"{base.uri} changes too fast", "Try again later")
+
+
+def _check(snapshot: Snapshot, update: ColumnUpdate, type_: pa.DataType) -> None:
+    """Both must be SQL over this table, of the column's type and a condition."""
+    try:
+        schema = snapshot.projected(update.projection)
+    except (ValueError, OSError) as error:
+        line = (str(error).splitlines() or [""])[0].partition(", /")[0]
+        raise InvalidFilter(f"the update of {update.column!r} cannot be understood: {line}") from error
+    if update.where is not None and schema.field(CHOSEN).type != pa.bool_():
+        raise InvalidFilter(f"{update.where!r} is no condition but of type {schema.field(CHOSEN).type}")
+    given = schema.field(AFTER).type
+    try:
+        pa.nulls(0, given).cast(type_)
+    except pa.ArrowNotImplementedError as error:
+        raise InvalidArgument(
+            f"{update.expression!r} is of type {given}, column {update.column!r} of type {type_}", "Cast it"
+        ) from error
+
+
+def _update_fragment(pin: Pin, update: ColumnUpdate, fragment: int) -> tuple[ColumnFile, int] | None:
+    """Task: None where no row of the fragment changes."""
+    snapshot = pin.open()
+    rows = snapshot.manifest.fragments[fragment].live_rows
+    if update.where is not None:
+        rows = snapshot.count_in_fragment(fragment, update.where)
+    if not rows:
+        return None
+    type_ = snapshot.column(update.column).type
+
+    def values() -> Iterator[pa.Array]:
+        for batch in snapshot.project(fragment, update.projection):
+            after = batch.column(AFTER).cast(type_)
+            if update.where is None:
+                yield after
+            else:
+                yield pc.if_else(batch.column(CHOSEN).fill_null(False), after, batch.column(BEFORE))
+
+    return write_column_file(pin, fragment, update.column, values()), rows
