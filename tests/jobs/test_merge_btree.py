@@ -213,6 +213,15 @@ def test_a_large_merge_is_cut_into_ranges(uri: str, most_rows: int) -> None:
     check_answers(uri, KS)
 
 
+def test_there_are_ranges_for_every_core(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "ROWS_PER_TASK", 300)
+    merged = merge_all(uri, "k", parallelism=4)
+    sizes = [len(page) for page in pages_of(uri, merged)]
+    assert len(sizes) >= 10
+    assert max(sizes) <= 375 + 3 * 16
+    check_answers(uri, KS)
+
+
 def test_spark_merges_like_anyone(uri: str, engine: Engine) -> None:
     merge_all(uri, "k", lambda: engine, most_rows=400)
     check_answers(uri, KS)
@@ -322,6 +331,24 @@ def test_rows_moved_by_deferred_compaction(uri: str) -> None:
     merged = merge_all(uri, "k", most_rows=400)
     assert max(merged.fragments) > 5
     check_answers(uri, KS)
+
+
+def test_rows_of_a_compaction_under_way(uri: str) -> None:
+    """Files can be made ready for fragments that are not committed yet."""
+    lance.dataset(uri).delete("id % 7 = 2")
+    before = Snapshot.open(Location.of(uri))
+    segments = segments_of(before, "k")
+    lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=1200, defer_index_remap=True)
+    after = Snapshot.open(Location.of(uri))
+    reuse = read_fragment_reuse(after)
+    assert reuse is not None
+    before.store.write("_indices/job/moves", reuse.content.SerializeToString())
+    sources = tuple(Source(s, FrozenBitMap(effective_coverage(s, after, reuse))) for s in segments)
+    carrying = Carrying(before.pin(), True, sources, moves="_indices/job/moves")
+    merged = merge_btree(local, before, replace(plan(before, "k", segments, most_rows=400), carrying=carrying))
+    assert set(merged.fragments) == set(after.manifest.live)
+    assert not before.manifest.live & after.manifest.live
+    check_rows(uri, "k", merged)
 
 
 def test_a_single_source_is_remapped(tmp_path: Path) -> None:
@@ -440,6 +467,18 @@ class TestCopying:
         assert (len(copied), len(pages_of(uri, merged))) == (5, 8)
         check_answers(uri, ["k = 3", "k = 700", "k = 1599", "k < 510"])
 
+    def test_large_files_are_copied_too(
+        self, tmp_path: Path, copied: list[tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """More and smaller ranges would serve the cores better, but a copy is cheaper still."""
+        monkeypatch.setattr(merging, "ROWS_PER_TASK", 50)
+        uri = write_parts(tmp_path / "t.lance", [list(range(1600)), [3, 700, 701, 1599]])
+        build(uri, "k", [0], ranges=8)
+        build(uri, "k", [1])
+        merged = merge_all(uri, "k", may_copy=True, parallelism=4)
+        assert len(copied) == 5
+        assert len(pages_of(uri, merged)) > 8
+
     def test_rows_that_are_not_carried_do_not_touch_a_range(
         self, tmp_path: Path, copied: list[tuple[Path, Path]]
     ) -> None:
@@ -505,15 +544,40 @@ class TestCopying:
 def test_ranges_without_rows_vanish(tmp_path: Path) -> None:
     uri = write_parts(tmp_path / "t.lance", [list(range(1600))])
     build(uri, "k", ranges=8)
-    lance.dataset(uri).delete("k < 500 or k >= 550")
-    merged = merge_all(uri, "k", most_rows=250)
-    assert [len(page) for page in pages_of(uri, merged)] == [51]
-    check_answers(uri, ["k = 7", "k = 510", "k >= 549"])
+    lance.dataset(uri).delete("k >= 200 and k < 1400")
+    merged = merge_all(uri, "k", most_rows=220)
+    assert [len(page) for page in pages_of(uri, merged)] == [201, 201]
+    check_answers(uri, ["k = 7", "k = 510", "k >= 1390"])
     lance.dataset(uri).prewarm_index("k_idx")
-    copied = merge_all(uri, "k", may_copy=True)
-    assert copied.files[0].size_bytes == merged.files[0].size_bytes
-    assert [len(page) for page in pages_of(uri, copied)] == [51]
-    check_answers(uri, ["k = 7", "k = 510", "k >= 549"])
+
+
+def test_what_few_rows_are_left_is_plain(uri: str) -> None:
+    lance.dataset(uri).delete("id % 100 > 0")
+    merged = merge_all(uri, "k", most_rows=50)
+    assert [len(page) for page in pages_of(uri, merged)] == [30]
+    assert merged.files[0].path == "page_data.lance"
+    check_answers(uri, KS)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_stock_maintains_what_was_merged(stable: bool, tmp_path: Path) -> None:
+    """A range that loses all its rows breaks stock, unless it has a guard row."""
+    parts = [[*range(800), *[None] * 50], list(range(0, 1200, 2))]
+    uri = write_parts(tmp_path / "t.lance", parts, enable_stable_row_ids=stable)
+    build(uri, "k", [0], ranges=4)
+    build(uri, "k", [1])
+    merge_all(uri, "k", most_rows=300)
+    lance.dataset(uri).delete("k between 100 and 700 or k is null")
+    lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=5000)
+    filters = ["k = 90", "k < 300", "k >= 690", "k is null"]
+    check_answers(uri, filters)
+    lance.write_dataset(pa.table({"id": range(9000, 9400), "k": range(400)}), uri, mode="append")
+    lance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=0)
+    check_answers(uri, filters)
+    merge_all(uri, "k", most_rows=200)
+    check_answers(uri, filters)
+    lance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=9)
+    check_answers(uri, filters)
 
 
 def test_small_neighbours_are_joined(tmp_path: Path) -> None:

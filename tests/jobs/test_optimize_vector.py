@@ -212,3 +212,78 @@ def test_graphs_of_partitions_that_stay_are_kept(tmp_path: Path, vectors: Vector
     for number in range(1, 4):
         assert after.read_graph(number)[0].equals(before.read_graph(number)[0])
     assert after.read_graph(0)[0].num_rows > before.read_graph(0)[0].num_rows
+
+
+def crowded(path: Path, kind: str, *, stable: bool, metric: str = "l2") -> tuple[Table, Vectors]:
+    """Partitions of about 50 rows, and then 700 more rows around one of the centroids."""
+    first = clustered(2000, DIM, seed=21).astype(np.float32)
+    lance.write_dataset(rows(first, 0), path, enable_stable_row_ids=stable)
+    table = pennon.open(path)
+    table.create_index(COLUMN, kind, metric=metric, **(options(kind) | {"num_partitions": 40}))
+    [files] = segments(table)
+    noise = np.random.default_rng(2).standard_normal((700, DIM)).astype(np.float32)
+    more = files.ivf.centroids[7] + noise * np.float32(0.2)
+    lance.write_dataset(rows(more, 2000), path, mode="append")
+    return table, np.concatenate([first, more])
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_partitions_that_outgrow_the_others_are_split(tmp_path: Path, kind: str, stable: bool) -> None:
+    table, vectors = crowded(tmp_path / "t.lance", kind, stable=stable)
+    table.optimize(num_indices_to_merge=0)
+    # Some rows are gone by the time.
+    lance.dataset(table.uri).delete("id % 10 = 9")
+    lengths = sum(files.layout.lengths for files in segments(table.refresh()))
+    assert lengths.max() > 600
+    plan = table.optimize()
+    assert "outgrown" in plan.steps[0].reason
+    [files] = segments(table)
+    assert files.ivf.num_partitions > 40
+    assert files.layout.lengths.max() < 0.6 * lengths.max()
+    live = lance.dataset(table.uri).to_table(columns=["id"], with_row_id=True)
+    ids = np.concatenate([files.read_partition(p).row_ids for p in range(files.ivf.num_partitions)])
+    assert sorted(ids.tolist()) == sorted(live["_rowid"].to_pylist())
+    alive = live["id"].to_numpy()
+    queries = vectors[alive[::60]]
+    truth = alive[np.argsort(Metric.L2.distances(queries, vectors[alive]), axis=1, kind="stable")[:, :5]]
+    found = table.search_batch(COLUMN, queries, 5, nprobes=12, refine_factor=10, columns=["id"])["id"].to_numpy()
+    same = [len(set(a) & set(b)) for a, b in zip(found.reshape(len(queries), -1).tolist(), truth.tolist(), strict=True)]
+    assert np.mean(same) / 5 > 0.9
+    stock_answers(table.uri, queries[:5])
+    # Nothing is due any more.
+    assert not table.plan_optimize().due
+
+
+def test_partitions_that_hold_next_to_nothing_are_joined(tmp_path: Path) -> None:
+    table, _ = crowded(tmp_path / "t.lance", "IVF_PQ", stable=False)
+    table.optimize(num_indices_to_merge=0)
+    files = segments(table)[0]
+    # All rows of half of the partitions but for a few.
+    emptied = np.concatenate([files.read_partition(p).row_ids[1:] for p in range(0, 40, 2)])
+    dataset = lance.dataset(table.uri)
+    gone = dataset.to_table(columns=["id"], with_row_id=True)
+    mask = np.isin(gone["_rowid"].to_numpy(), emptied)
+    dataset.delete(f"id in ({', '.join(map(str, gone['id'].to_numpy()[mask]))})")
+    table.refresh().optimize(num_indices_to_merge=2)
+    plan = table.optimize()
+    assert "next to nothing" in plan.steps[0].reason
+    [files] = segments(table)
+    assert files.layout.rows == lance.dataset(table.uri).count_rows()
+    assert files.ivf.num_partitions < 30
+    assert files.layout.lengths.min() > 0
+    assert not table.plan_optimize().due
+
+
+def test_an_index_that_grew_as_a_whole_is_trained_anew(tmp_path: Path) -> None:
+    first = clustered(400, DIM, seed=3).astype(np.float32)
+    lance.write_dataset(rows(first, 0), tmp_path / "t.lance")
+    table = pennon.open(tmp_path / "t.lance")
+    table.create_index(COLUMN, "IVF_SQ", num_partitions=4, max_iters=3)
+    lance.write_dataset(rows(clustered(4000, DIM, seed=4).astype(np.float32), 400), table.uri, mode="append")
+    table.optimize()
+    plan = table.optimize()
+    assert plan.steps[0].rebuilt
+    [files] = segments(table)
+    assert files.ivf.num_partitions > 20
+    assert not table.plan_optimize().due

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +16,7 @@ from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.errors import BuildFailed
+from pennon.format.addresses import Addresses
 from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_ids import ids_of
@@ -30,7 +31,7 @@ from pennon.index.vector.vectors import Vectors
 from pennon.jobs.plan_vector import WEIGHED_ROWS, VectorPlan
 from pennon.jobs.scratch import discarding, scratch_directory
 from pennon.jobs.train_vector import train
-from pennon.jobs.vector_model import ModelFiles, write_models
+from pennon.jobs.vector_model import ModelFiles, Models, write_models
 from pennon.jobs.vector_runs import TALLY_SCHEMA, Runs, Tally, Whole, to_batch, write_runs, write_whole
 from pennon.jobs.vector_sample import indexable_vectors
 
@@ -111,20 +112,27 @@ def _encode_slice(
         scanned, indexed = scanned + len(values), indexed + len(vectors)
         kept_addresses = addresses[kept]
         row_ids = ids_of(kept_addresses, snapshot.row_ids) if plan.stable_row_ids else kept_addresses
-        partitions, distances = models.ivf.assign(vectors)
-        loss += float(distances.sum(dtype=np.float64))
-        order = np.argsort(partitions.astype(_narrow(models.ivf)), kind="stable")
-        partitions = partitions[order]
-        columns: Columns = {}
-        if not plan.fetches_vectors:
-            columns = models.quantizer.encode(vectors.take(order, axis=0), models.ivf.centroids, partitions)
-        batch = to_batch(partitions, row_ids[order], columns)
-        edges = np.searchsorted(partitions, bounds)
-        for number, (start, stop) in enumerate(pairwise(edges.tolist())):
-            if stop > start:
-                yield number, batch.slice(start, stop - start)
+        loss += yield from send_coded(plan, models, bounds, vectors, row_ids)
     tally = pa.record_batch([pa.array([scanned]), pa.array([indexed]), pa.array([loss])], schema=TALLY_SCHEMA)
     yield len(bounds) - 1, tally
+
+
+def send_coded(
+    plan: VectorPlan, models: Models, bounds: tuple[int, ...], vectors: Vectors, row_ids: Addresses
+) -> Generator[tuple[int, pa.RecordBatch], None, float]:
+    """The codes of some vectors, cut by reducer. Returns the sum of their distances to their centroids."""
+    partitions, distances = models.ivf.assign(vectors)
+    order = np.argsort(partitions.astype(_narrow(models.ivf)), kind="stable")
+    partitions = partitions[order]
+    columns: Columns = {}
+    if not plan.fetches_vectors:
+        columns = models.quantizer.encode(vectors.take(order, axis=0), models.ivf.centroids, partitions)
+    batch = to_batch(partitions, row_ids[order], columns)
+    edges = np.searchsorted(partitions, bounds)
+    for number, (start, stop) in enumerate(pairwise(edges.tolist())):
+        if stop > start:
+            yield number, batch.slice(start, stop - start)
+    return float(distances.sum(dtype=np.float64))
 
 
 def _assemble(plan: VectorPlan, files: ModelFiles, loss: float | None, runs: Sequence[Runs]) -> Whole:

@@ -23,10 +23,15 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Source:
-    """A segment to take rows from, and the fragments it answers for, by the ids they will have."""
+    """A segment to take rows from, and the fragments it answers for, by the ids they will have.
+
+    `partitions` of a vector index, where those get other numbers: the old number of each of the first; others are left
+    out.
+    """
 
     segment: IndexSegment
     coverage: FrozenBitMap
+    partitions: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def plan_btree_merge(
         field_id=column.field_id,
         value_type=column.type,
         name=name,
-        ranges=tuple(planner.ranges(_rows_aimed_at(planner.rows, most, parallelism), most)),
+        ranges=tuple(planner.ranges(most, parallelism)),
         row_bytes=row_bytes,
         batch_size=planner.batch_size,
         storage_version=snapshot.storage_version,
@@ -120,14 +120,6 @@ def plan_btree_merge(
 def _copies(value_type: pa.DataType) -> int:
     """Copies of a row alive at once; pieces of strings are large where they are merged by sorting."""
     return MERGE_COPIES if has_keys(value_type) else SORT_COPIES
-
-
-def _rows_aimed_at(rows: int, most: int, parallelism: int) -> int:
-    """Rows of a range, as when building."""
-    if rows <= min(ROWS_PER_TASK, most):
-        return min(ROWS_PER_TASK, most)
-    ranges = max(-(-rows // most), min(RANGES_PER_CORE * parallelism, -(-rows // ROWS_PER_TASK)))
-    return -(-rows // whole_waves(ranges, parallelism))
 
 
 @dataclass(frozen=True)
@@ -145,22 +137,34 @@ class _Planner:
     def __init__(self, snapshot: Snapshot, carrying: Carrying, value_type: pa.DataType, may_copy: bool) -> None:
         self.sequences = [_sequence(carrying.pin, source.segment, value_type) for source in carrying.sources]
         rows = [_rows_in(snapshot, *pair) for pair in zip(carrying.sources, self.sequences, strict=True)]
-        self.rows = sum(rows)
+        self._rows, self._survivors = sum(rows), sum(rows)
+        if carrying.coverage <= snapshot.manifest.live:
+            self._survivors = min(self._rows, snapshot.manifest.rows_in(carrying.coverage))
         self._page_rows = [r / max(1, s.lookup.pages) for r, s in zip(rows, self.sequences, strict=True)]
         self._largest = max(range(len(rows)), key=rows.__getitem__)
         self._may_copy = may_copy
         self.batch_size = self.sequences[self._largest].lookup.batch_size
 
-    def ranges(self, target: int, most: int) -> list[MergeRange]:
-        """The ranges of the largest source, where they have the right size."""
-        found = self._between(_in_order(self._file_borders(target)))
-        beyond = min(most, target * SPLIT_BEYOND)
+    def ranges(self, most: int, parallelism: int) -> list[MergeRange]:
+        """One if a task can take all, else those of the largest source, where they have the right size."""
+        if self._survivors <= min(ROWS_PER_TASK, most) and not self._is_copyable(self._largest):
+            return [replace(between.part, rows=self._survivors) for between in self._between([])]
+        target = self._rows_aimed_at(most, parallelism)
         borders: list[Border] = []
-        for between in found:
+        for between in self._between(_in_order(self._file_borders(target))):
             borders += [between.low] if between.low is not None else []
-            if between.part.rows > (beyond if between.part.whole is None else most) and not between.part.is_untouched:
+            part = between.part
+            limit = most if part.whole is not None else min(most, target * SPLIT_BEYOND)
+            if part.rows > limit and not part.is_untouched:
                 borders += self._split(between, target)
         return self._joined([between.part for between in self._between(borders)], target * JOIN_BELOW)
+
+    def _rows_aimed_at(self, most: int, parallelism: int) -> int:
+        """Rows of a range, as when building."""
+        if self._rows <= min(ROWS_PER_TASK, most):
+            return min(ROWS_PER_TASK, most)
+        ranges = max(-(-self._rows // most), min(RANGES_PER_CORE * parallelism, -(-self._rows // ROWS_PER_TASK)))
+        return -(-self._rows // whole_waves(ranges, parallelism))
 
     def _file_borders(self, target: int) -> Iterator[Border]:
         """Where the page files of the largest source begin, and around files that can be copied."""

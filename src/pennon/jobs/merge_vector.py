@@ -21,7 +21,7 @@ from pennon.index.vector.hnsw import GRAPH_SCHEMA
 from pennon.index.vector.quantizer import concat_columns, take_columns
 from pennon.index.vector.storage import Partition, VectorFiles
 from pennon.jobs.build_vector import assemble, cut_by_weight
-from pennon.jobs.carry import Carrying
+from pennon.jobs.carry import Carrying, Source
 from pennon.jobs.plan_vector import VectorPlan, merged_plan
 from pennon.jobs.scratch import scratch_directory
 from pennon.jobs.vector_model import ModelFiles
@@ -37,8 +37,12 @@ def merge_vector(
     """Write the files of one segment with the rows of several; the caller commits it. `like` is a plan with the models
     that all of them have."""
     assert like.models is not None
-    opened = [_opened(carrying.pin, source.segment) for source in carrying.sources]
-    lengths = np.sum([files.layout.lengths for files in opened], axis=0)
+    opened = [open_files(carrying.pin, source.segment) for source in carrying.sources]
+    lengths = np.zeros(like.models.load().ivf.num_partitions, dtype=np.int64)
+    for source, files in zip(carrying.sources, opened, strict=True):
+        own = files.layout.lengths
+        own = own if source.partitions is None else own[list(source.partitions)]
+        lengths[: len(own)] += own
     plan = merged_plan(like, list(carrying.coverage), int(lengths.sum()), parallelism)
     losses = [files.ivf.loss for files in opened]
     with scratch_directory(snapshot.store) as scratch:
@@ -75,7 +79,9 @@ def _merge_partitions(
     def draw(number: int, partition: Partition) -> tuple[pa.RecordBatch, str]:
         source = merged.untouched[number - first]
         if source is not None and len(partition):
-            batch, said = _opened(carrying.pin, carrying.sources[source].segment).read_graph(number)
+            chosen = carrying.sources[source]
+            old = number if chosen.partitions is None else chosen.partitions[number]
+            batch, said = open_files(carrying.pin, chosen.segment).read_graph(old)
             if batch.schema.equals(GRAPH_SCHEMA):  # older ones lack a column
                 return batch, said
         return draw_graph(plan, models, number, partition)
@@ -86,19 +92,15 @@ def _merge_partitions(
 def _merge(plan: VectorPlan, carrying: Carrying, first: int, end: int) -> _Merged:
     parts: list[list[tuple[int, Partition, bool]]] = [[] for _ in range(first, end)]
     for place, source in enumerate(carrying.sources):
-        files, carrier = _opened(carrying.pin, source.segment), carrying.carrier(source)
-        for low, high in _pieces(files.layout.lengths, first, end, max(1, READ_BYTES // plan.code_bytes)):
-            for number, stored in enumerate(files.read_partitions(low, high), low):
-                if not len(stored):
-                    continue
-                ids, kept = carrier.carry(stored.row_ids)
-                whole = bool(kept.all())
-                if not kept.any():
-                    continue
-                columns = stored.columns if whole else take_columns(stored.columns, np.flatnonzero(kept))
-                rows = Partition(ids if whole else ids[kept], columns)
-                parts[number - first].append((place, rows, whole))
-    empty = _opened(carrying.pin, carrying.sources[0].segment).empty
+        files, carrier = open_files(carrying.pin, source.segment), carrying.carrier(source)
+        for number, stored in _stored(files, source, first, end, max(1, READ_BYTES // plan.code_bytes)):
+            ids, kept = carrier.carry(stored.row_ids)
+            whole = bool(kept.all())
+            if not kept.any():
+                continue
+            columns = stored.columns if whole else take_columns(stored.columns, np.flatnonzero(kept))
+            parts[number - first].append((place, Partition(ids if whole else ids[kept], columns), whole))
+    empty = open_files(carrying.pin, carrying.sources[0].segment).empty
     joined = [_joined(found, empty) for found in parts]
     return _Merged([partition for partition, _ in joined], [source for _, source in joined])
 
@@ -116,6 +118,18 @@ def _joined(found: Sequence[tuple[int, Partition, bool]], empty: Partition) -> t
     return Partition(ids[order], take_columns(columns, order)), None
 
 
+def _stored(files: VectorFiles, source: Source, first: int, end: int, rows: int) -> Iterator[tuple[int, Partition]]:
+    """The partitions of a source that have rows, by the numbers they will have, in reads of about so many rows."""
+    new_numbers = {number: number for number in range(first, end)}
+    if source.partitions is not None:
+        new_numbers = {old: first + at for at, old in enumerate(source.partitions[first:end])}
+    low, high = min(new_numbers, default=0), max(new_numbers, default=-1) + 1
+    for start, stop in _pieces(files.layout.lengths, low, high, rows):
+        for old, stored in enumerate(files.read_partitions(start, stop), start):
+            if len(stored) and old in new_numbers:
+                yield new_numbers[old], stored
+
+
 def _pieces(lengths: npt.NDArray[np.int64], first: int, end: int, rows: int) -> Iterator[tuple[int, int]]:
     """Stretches of partitions of about so many rows, at least one partition each."""
     low, held = first, 0
@@ -129,5 +143,5 @@ def _pieces(lengths: npt.NDArray[np.int64], first: int, end: int, rows: int) -> 
 
 
 @lru_cache(maxsize=128)
-def _opened(pin: Pin, segment: IndexSegment) -> VectorFiles:
+def open_files(pin: Pin, segment: IndexSegment) -> VectorFiles:
     return VectorFiles(pin.open().store, segment.directory, segment.file_sizes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
@@ -18,13 +19,19 @@ from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.kind import Family
 from pennon.index.registry import kind_of, why_unusable
+from pennon.index.vector.balance import Imbalance
+from pennon.index.vector.storage import VectorFiles
 from pennon.jobs.carry import Source
 from pennon.jobs.describe import plural
+from pennon.jobs.plan_vector import partition_size
 from pennon.jobs.publish import publish, replace_segments
 from pennon.jobs.rewrite import Rewriting
 from pennon.jobs.slices import check_integers
 from pennon.jobs.stale import stale_fragments
 from pennon.jobs.tiers import Tier, choose
+
+# Where partitions that have outgrown the others hold more than this share of all rows, everything is trained anew.
+REBUILT_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class IndexStep:
     discarded: tuple[IndexSegment, ...] = field(repr=False)
     new: tuple[int, ...] = field(repr=False)
     rebuilt: bool
+    rebalanced: bool
     rows: int
     segments: int
     reason: str
@@ -146,12 +154,13 @@ def _written(work: Rewriting, step: IndexStep) -> IndexSegment:
         fragments = BitMap(step.new).union(*(source.coverage for source in step.merged))
         return work.build(step.like, list(fragments), retrain=True)
     if not step.new:
-        return work.merge(step.merged, may_copy=True)
+        return work.merge(step.merged, may_copy=True, rebalance=step.rebalanced)
     delta = work.build(step.like, step.new)
     if not step.merged:
         return delta
     try:
-        return work.merge([*step.merged, Source(delta, FrozenBitMap(step.new))], may_copy=True)
+        sources = [*step.merged, Source(delta, FrozenBitMap(step.new))]
+        return work.merge(sources, may_copy=True, rebalance=step.rebalanced)
     finally:
         work.discard(delta)
 
@@ -169,13 +178,16 @@ def _plan_index(
         reason: str,
         *,
         rebuilt: bool = False,
+        rebalanced: bool = False,
         discarded: Sequence[Source] = (),
         like: IndexSegment = index.segments[0],
     ) -> IndexStep:
         rows = manifest.rows_in(new.union(*(source.coverage for source in merged)) & manifest.live)
         left_out = tuple(source.segment for source in discarded)
         own = len(index.segments)
-        return IndexStep(index.name, label, like, tuple(merged), left_out, tuple(new), rebuilt, rows, own, reason)
+        return IndexStep(
+            index.name, label, like, tuple(merged), left_out, tuple(new), rebuilt, rebalanced, rows, own, reason
+        )
 
     strange = next((why for segment in index.segments if (why := why_unusable(segment))), None)
     if kind is None or column is None or strange:
@@ -194,6 +206,7 @@ def _plan_index(
     if not all(kind.accepts(source.segment, stable) for source in healthy):
         reason = "its version does not fit this table's row ids"
         return step(healthy, new, reason, rebuilt=True, discarded=damaged, like=like)
+    rebalanced = False
     stale = [stale_fragments(snapshot, s.segment, covered - BitMap(s.coverage) | new, reuse) for s in healthy]
     if count is None:
         tiers = [
@@ -202,6 +215,12 @@ def _plan_index(
         ]
         choice = choose(tiers, manifest.rows_in(new))
         merged, reason = healthy[len(healthy) - choice.count :], choice.reason
+        uneven = _imbalance(snapshot, healthy) if kind.family is Family.VECTOR else None
+        if uneven is not None:
+            merged, reason, rebalanced = healthy, uneven.reason, True
+            if uneven.share > REBUILT_SHARE:
+                reason += ", too many rows to split partitions one by one"
+                return step(healthy, new, reason, rebuilt=True, discarded=damaged, like=like)
     else:
         newest = healthy[max(0, len(healthy) - count) :] if count else []
         forced = [source for source, old in zip(healthy, stale, strict=True) if old and new and source not in newest]
@@ -212,7 +231,24 @@ def _plan_index(
             merged, reason = [], "nothing is new and there is nothing to merge"
     if damaged:
         reason = f"{plural(len(damaged), 'damaged segment')} replaced; {reason}"
-    return step(merged, new, reason, discarded=damaged, like=like)
+    return step(merged, new, reason, rebalanced=rebalanced, discarded=damaged, like=like)
+
+
+@dataclass(frozen=True)
+class _Uneven:
+    reason: str
+    share: float
+
+
+def _imbalance(snapshot: Snapshot, sources: Sequence[Source]) -> _Uneven | None:
+    """Whether partitions of all segments together are too uneven; None also where segments differ in their models."""
+    ordered = sorted((source.segment for source in sources), key=lambda segment: -segment.size_bytes)
+    opened = [VectorFiles(snapshot.store, segment.directory, segment.file_sizes) for segment in ordered]
+    if any(not np.array_equal(files.ivf.centroids, opened[0].ivf.centroids) for files in opened):
+        return None
+    lengths = np.sum([files.layout.lengths for files in opened], axis=0)
+    found = Imbalance.of(lengths, partition_size(ordered[0], opened[0]))
+    return _Uneven(str(found), found.share(lengths)) if found else None
 
 
 def _why_forced(source: Source, stale: BitMap) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -121,7 +122,7 @@ class VectorPlan:
     def fetches_vectors(self) -> bool:
         """Whether the one reducer of a FLAT index scans the vectors itself, instead of being sent them."""
         flat = self.kind == VectorKind(SubIndex.FLAT, FlatQuantizer)
-        return flat and self.reducers == 1 and not self.stable_row_ids
+        return flat and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
 
     @property
     def task_memory_bytes(self) -> int:
@@ -282,8 +283,7 @@ def plan_like(
     partitions of the same size."""
     files = VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
     details = VectorDetails.of(files.kind, files.quantizer, _graph_params(segment, files))
-    known = VectorDetails.from_bytes(segment.details)
-    size = (known and known.target_partition_size) or -(-max(1, files.layout.rows) // files.ivf.num_partitions)
+    size = max(partition_size(segment, files), math.isqrt(snapshot.manifest.rows_in(snapshot.manifest.live)))
     options = VectorOptions(
         metric=details.metric.value,
         num_sub_vectors=details.num_sub_vectors,
@@ -309,6 +309,13 @@ def plan_like(
     return replace(
         plan, models=ModelFiles(snapshot.location, segment.directory), centroids=None, sample_rows=0, train_rows=0
     )
+
+
+def partition_size(segment: IndexSegment, files: VectorFiles) -> int:
+    """How many rows a partition was meant to have when the index was trained."""
+    known = VectorDetails.from_bytes(segment.details)
+    mean = -(-max(1, files.layout.rows) // files.ivf.num_partitions)
+    return (known and known.target_partition_size) or mean
 
 
 def merged_plan(plan: VectorPlan, fragments: Sequence[int], rows: int, parallelism: int) -> VectorPlan:

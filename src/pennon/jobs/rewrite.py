@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
@@ -19,13 +20,16 @@ from pennon.index.btree.lookup import DEFAULT_BATCH_SIZE, LOOKUP_FILE, read_look
 from pennon.index.fragment_reuse import read_fragment_reuse
 from pennon.index.kind import Family
 from pennon.index.registry import kind_of
+from pennon.index.vector.balance import Imbalance
 from pennon.jobs.build_btree import build_btree
 from pennon.jobs.build_vector import build_vector
 from pennon.jobs.carry import Carrying, Source
 from pennon.jobs.merge_btree import merge_btree, plan_btree_merge
-from pennon.jobs.merge_vector import merge_vector
+from pennon.jobs.merge_vector import merge_vector, open_files
 from pennon.jobs.plan_btree import BTreeOptions, plan_btree
-from pennon.jobs.plan_vector import plan_like
+from pennon.jobs.plan_vector import VectorPlan, partition_size, plan_like
+from pennon.jobs.rebalance import rebalanced_models, recode
+from pennon.jobs.scratch import scratch_directory
 from pennon.jobs.stale import stale_fragments
 from pennon.jobs.vector_model import ModelFiles
 
@@ -55,8 +59,16 @@ class Rewriting:
             self.engine, self.snapshot, plan_btree(self.snapshot, column.path, options, name=like.name, **common)
         )
 
-    def merge(self, sources: Sequence[Source], moves: str | None = None, *, may_copy: bool = False) -> IndexSegment:
-        """One segment with the rows of several, with the models of the largest."""
+    def merge(
+        self,
+        sources: Sequence[Source],
+        moves: str | None = None,
+        *,
+        may_copy: bool = False,
+        rebalance: bool = False,
+    ) -> IndexSegment:
+        """One segment with the rows of several, with the models of the largest. `rebalance` lets partitions of a vector
+        index be split and joined."""
         like = max((source.segment for source in sources), key=lambda segment: segment.size_bytes)
         column, kind = self.column_of(like), kind_of(like)
         stable = self.snapshot.manifest.has_stable_row_ids
@@ -76,20 +88,34 @@ class Rewriting:
             return merge_btree(self.engine, self.snapshot, plan)
         temporary: list[IndexSegment] = []
         try:
-            shared = list(self._reconciled(like, sources, temporary))
+            shared = self._reconciled(like, sources, temporary)
             carrying = Carrying(self.snapshot.pin(), addresses, tuple(shared), moves)
-            plan = plan_like(
-                self.snapshot,
-                column,
-                like,
-                fragment_ids=None,
-                parallelism=parallelism,
-                memory_bytes=self.memory_bytes,
-            )
-            return _as_before(merge_vector(self.engine, self.snapshot, plan, carrying, parallelism), like)
+            common: dict[str, Any] = {"parallelism": parallelism, "memory_bytes": self.memory_bytes}
+            plan = plan_like(self.snapshot, column, like, fragment_ids=None, **common)
+            with scratch_directory(self.snapshot.store) as scratch:
+                if rebalance:
+                    plan, carrying = self._rebalanced(like, plan, carrying, scratch, temporary)
+                return _as_before(merge_vector(self.engine, self.snapshot, plan, carrying, parallelism), like)
         finally:
             for segment in temporary:
                 self.discard(segment)
+
+    def _rebalanced(
+        self, like: IndexSegment, plan: VectorPlan, carrying: Carrying, scratch: str, temporary: list[IndexSegment]
+    ) -> tuple[VectorPlan, Carrying]:
+        """With partitions split and joined where they are too uneven; `like` tells how large they were meant to be."""
+        opened = [open_files(carrying.pin, source.segment) for source in carrying.sources]
+        lengths = np.sum([files.layout.lengths for files in opened], axis=0)
+        imbalance = Imbalance.of(lengths, partition_size(like, open_files(carrying.pin, like)))
+        if not imbalance:
+            return plan, carrying
+        files = rebalanced_models(self.engine, self.snapshot, plan, carrying, imbalance, scratch)
+        temporary.append(recode(self.engine, self.snapshot, plan, carrying, imbalance, files, scratch))
+        kept = tuple(imbalance.kept(plan.num_partitions).tolist())
+        sources = [replace(source, partitions=kept) for source in carrying.sources]
+        recoded = Source(temporary[-1], FrozenBitMap(carrying.coverage))
+        plan = replace(plan, models=files, num_partitions=files.load().ivf.num_partitions)
+        return plan, replace(carrying, sources=(*sources, recoded))
 
     def discard(self, segment: IndexSegment) -> None:
         """Remove files that no version names."""
@@ -150,4 +176,6 @@ def _alike(one: IndexSegment, other: IndexSegment) -> bool:
 
 def _as_before(segment: IndexSegment, like: IndexSegment, retrained: bool = False) -> IndexSegment:
     """Older layouts stay what they are as long as their models are used."""
-    return segment if retrained else replace(segment, index_version=like.index_version)
+    if retrained:
+        return segment
+    return replace(segment, index_version=like.index_version, details=like.details or segment.details)
