@@ -30,11 +30,12 @@ from pennon.index.btree.kind import BTREE
 from pennon.index.btree.order import fixed_keys
 from pennon.index.btree.sentinel import SENTINEL_ID
 from pennon.index.fragment_reuse import effective_coverage, read_fragment_reuse
-from pennon.jobs import merge_btree as merging
+from pennon.jobs import plan_btree_merge as merging
 from pennon.jobs.build_btree import build_btree
 from pennon.jobs.carry import Carrying, Source
-from pennon.jobs.merge_btree import BTreeMerge, merge_btree, plan_btree_merge
+from pennon.jobs.merge_btree import merge_btree
 from pennon.jobs.plan_btree import MERGE_COPIES, BTreeOptions, plan_btree
+from pennon.jobs.plan_btree_merge import BTreeMerge, plan_btree_merge
 from pennon.jobs.publish import Change, publish
 from tests.jobs.test_btree_interop import write_version_zero_tree
 from tests.tables import FILTERS, every_type, full_scan, stock_answer, write_every_type

@@ -24,9 +24,10 @@ from pennon.index.vector.balance import Imbalance
 from pennon.jobs.build_btree import build_btree
 from pennon.jobs.build_vector import build_vector
 from pennon.jobs.carry import Carrying, Source
-from pennon.jobs.merge_btree import merge_btree, plan_btree_merge
+from pennon.jobs.merge_btree import merge_btree
 from pennon.jobs.merge_vector import merge_vector, open_files
 from pennon.jobs.plan_btree import BTreeOptions, plan_btree
+from pennon.jobs.plan_btree_merge import plan_btree_merge
 from pennon.jobs.plan_vector import VectorPlan, partition_size, plan_like
 from pennon.jobs.rebalance import rebalanced_models, recode
 from pennon.jobs.scratch import scratch_directory
