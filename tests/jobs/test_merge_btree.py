@@ -30,6 +30,7 @@ from pennon.index.btree.kind import BTREE
 from pennon.index.btree.order import fixed_keys
 from pennon.index.btree.sentinel import SENTINEL_ID
 from pennon.index.fragment_reuse import effective_coverage, read_fragment_reuse
+from pennon.jobs import merge_btree as merge_btree_module
 from pennon.jobs import plan_btree_merge as merging
 from pennon.jobs.build_btree import build_btree
 from pennon.jobs.carry import Carrying, Source
@@ -624,7 +625,7 @@ def test_rows_lost_on_the_way_are_noticed(uri: str, monkeypatch: pytest.MonkeyPa
     snapshot = Snapshot.open(Location.of(uri))
     planned = plan(snapshot, "k", segments_of(snapshot, "k"), most_rows=400)
     directories = set(Path(uri, "_indices").iterdir())
-    monkeypatch.setattr(merging, "merge_runs", forgetful)
+    monkeypatch.setattr(merge_btree_module, "merge_runs", forgetful)
     with pytest.raises(BuildFailed, match="rows of the segments"):
         merge_btree(local, snapshot, planned)
     assert set(Path(uri, "_indices").iterdir()) == directories

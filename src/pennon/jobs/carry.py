@@ -66,7 +66,9 @@ class Carrier:
         if moves is not None:
             under_way = read_moves(snapshot.store, moves)
             self._reuse = under_way if self._reuse is None else self._reuse.followed_by(under_way)
-        self._coverage = np.array(coverage, dtype=np.uint32)
+        # By fragment id; the last place stands for all ids beyond.
+        self._covered = np.zeros(max(coverage, default=0) + 2, dtype=np.bool_)
+        self._covered[list(coverage)] = True
         self._deleted = snapshot.deleted_addresses(BitMap(coverage) & snapshot.manifest.live)
 
     def carry(self, ids: Addresses) -> tuple[Addresses, Mask]:
@@ -76,7 +78,7 @@ class Carrier:
             addresses, kept = self._locate(ids)
         elif self._reuse is not None:
             addresses, kept = self._reuse.remap(ids)
-        kept &= np.isin(fragment_of(addresses), self._coverage)
+        kept &= self._covered[np.minimum(fragment_of(addresses), len(self._covered) - 1)]
         if self._locate is None and len(self._deleted):
             kept &= ~contains(self._deleted, addresses)
         return (addresses if self._locate is None else ids), kept

@@ -127,8 +127,9 @@ class _Rows:
         for run in open_sequence(carrying.pin, source.segment, self._plan.value_type).read(stretch):
             null_ids, null_kept = carrier.carry(run.null_ids)
             ids, kept = carrier.carry(run.ids)
-            values = run.values if kept.all() else run.values.filter(pa.array(kept))
-            carried = Run(null_ids[null_kept], values, ids[kept])
+            if not kept.all():
+                run, ids = replace(run, values=run.values.filter(pa.array(kept))), ids[kept]
+            carried = Run(null_ids[null_kept], run.values, ids)
             self.kept += carried.rows
             if carried.rows:
                 yield carried

@@ -7,6 +7,7 @@ segment is a merge too: that is how rows get their new addresses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -17,11 +18,12 @@ import pyarrow as pa
 from pennon.engine import Engine
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Pin, Snapshot
+from pennon.format.store import Location, open_store
 from pennon.index.vector.hnsw import GRAPH_SCHEMA
 from pennon.index.vector.quantizer import concat_columns, take_columns
 from pennon.index.vector.storage import Partition, VectorFiles
 from pennon.jobs.build_vector import assemble, cut_by_weight
-from pennon.jobs.carry import Carrying, Source
+from pennon.jobs.carry import Carrier, Carrying, Source
 from pennon.jobs.plan_vector import VectorPlan, merged_plan
 from pennon.jobs.scratch import scratch_directory
 from pennon.jobs.vector_model import ModelFiles
@@ -29,6 +31,8 @@ from pennon.jobs.vector_runs import Runs, draw_graph, write_partitions
 
 # Codes of one segment that a task reads at a time.
 READ_BYTES = 32 << 20
+# Segments read at a time.
+READING_THREADS = 4
 
 
 def merge_vector(
@@ -91,15 +95,17 @@ def _merge_partitions(
 
 def _merge(plan: VectorPlan, carrying: Carrying, first: int, end: int) -> _Merged:
     parts: list[list[tuple[int, Partition, bool]]] = [[] for _ in range(first, end)]
-    for place, source in enumerate(carrying.sources):
-        files, carrier = open_files(carrying.pin, source.segment), carrying.carrier(source)
-        for number, stored in _stored(files, source, first, end, max(1, READ_BYTES // plan.code_bytes)):
-            ids, kept = carrier.carry(stored.row_ids)
-            whole = bool(kept.all())
-            if not kept.any():
-                continue
-            columns = stored.columns if whole else take_columns(stored.columns, np.flatnonzero(kept))
-            parts[number - first].append((place, Partition(ids if whole else ids[kept], columns), whole))
+    rows = READ_BYTES // plan.code_bytes
+
+    def carried(source: Source) -> list[tuple[int, Partition, bool]]:
+        files = open_files(carrying.pin, source.segment)
+        return list(_carried(files, source, carrying.carrier(source), first, end, rows))
+
+    # An object store answers slowly, but many at once.
+    with ThreadPoolExecutor(READING_THREADS) as threads:
+        for place, found in enumerate(threads.map(carried, carrying.sources)):
+            for number, partition, whole in found:
+                parts[number - first].append((place, partition, whole))
     empty = open_files(carrying.pin, carrying.sources[0].segment).empty
     joined = [_joined(found, empty) for found in parts]
     return _Merged([partition for partition, _ in joined], [source for _, source in joined])
@@ -112,22 +118,41 @@ def _joined(found: Sequence[tuple[int, Partition, bool]], empty: Partition) -> t
     if len(found) == 1:
         place, partition, whole = found[0]
         return partition, place if whole else None
+    found = sorted(found, key=lambda part: part[1].row_ids[0])
     ids = np.concatenate([partition.row_ids for _, partition, _ in found])
-    order = np.argsort(ids, kind="stable")
     columns = concat_columns([partition.columns for _, partition, _ in found])
+    if (ids[1:] > ids[:-1]).all():  # as a rule every segment has fragments of its own, one after another
+        return Partition(ids, columns), None
+    order = np.argsort(ids, kind="stable")
     return Partition(ids[order], take_columns(columns, order)), None
 
 
-def _stored(files: VectorFiles, source: Source, first: int, end: int, rows: int) -> Iterator[tuple[int, Partition]]:
-    """The partitions of a source that have rows, by the numbers they will have, in reads of about so many rows."""
+def _carried(
+    files: VectorFiles, source: Source, carrier: Carrier, first: int, end: int, rows: int
+) -> Iterator[tuple[int, Partition, bool]]:
+    """The partitions of a source that have rows to take over, by the numbers they will have, and whether all of their
+    rows are; in reads of about so many rows."""
     new_numbers = {number: number for number in range(first, end)}
     if source.partitions is not None:
         new_numbers = {old: first + at for at, old in enumerate(source.partitions[first:end])}
     low, high = min(new_numbers, default=0), max(new_numbers, default=-1) + 1
-    for start, stop in _pieces(files.layout.lengths, low, high, rows):
-        for old, stored in enumerate(files.read_partitions(start, stop), start):
-            if len(stored) and old in new_numbers:
-                yield new_numbers[old], stored
+    for start, stop in _pieces(files.layout.lengths, low, high, max(1, rows)):
+        stored_ids, stored, cuts = files.read_rows(start, stop)
+        ids, kept = carrier.carry(stored_ids)
+        all_kept = bool(kept.all())
+        for old, cut in enumerate(cuts, start):
+            if cut.start == cut.stop or old not in new_numbers:
+                continue
+            columns = files.quantizer.unpack({name: column[cut] for name, column in stored.items()})
+            chosen = kept[cut]
+            if all_kept or chosen.all():
+                yield new_numbers[old], Partition(ids[cut], columns), True
+            elif chosen.any():
+                yield (
+                    new_numbers[old],
+                    Partition(ids[cut][chosen], take_columns(columns, np.flatnonzero(chosen))),
+                    False,
+                )
 
 
 def _pieces(lengths: npt.NDArray[np.int64], first: int, end: int, rows: int) -> Iterator[tuple[int, int]]:
@@ -142,6 +167,11 @@ def _pieces(lengths: npt.NDArray[np.int64], first: int, end: int, rows: int) -> 
         yield low, end
 
 
-@lru_cache(maxsize=128)
 def open_files(pin: Pin, segment: IndexSegment) -> VectorFiles:
-    return VectorFiles(pin.open().store, segment.directory, segment.file_sizes)
+    """Opened once per process: files never change."""
+    return _open_files(pin.location, segment.directory, tuple(segment.file_sizes.items()))
+
+
+@lru_cache(maxsize=128)
+def _open_files(location: Location, directory: str, sizes: tuple[tuple[str, int], ...]) -> VectorFiles:
+    return VectorFiles(open_store(location), directory, dict(sizes))

@@ -21,6 +21,7 @@ from pennon.index.fragment_reuse import read_fragment_reuse
 from pennon.index.kind import Family
 from pennon.index.registry import kind_of
 from pennon.index.vector.balance import Imbalance
+from pennon.index.vector.storage import VectorFiles
 from pennon.jobs.build_btree import build_btree
 from pennon.jobs.build_vector import build_vector
 from pennon.jobs.carry import Carrying, Source
@@ -32,7 +33,7 @@ from pennon.jobs.plan_vector import VectorPlan, partition_size, plan_like
 from pennon.jobs.rebalance import rebalanced_models, recode
 from pennon.jobs.scratch import scratch_directory
 from pennon.jobs.stale import stale_fragments
-from pennon.jobs.vector_model import ModelFiles
+from pennon.jobs.vector_model import Models
 
 
 @dataclass(frozen=True)
@@ -130,13 +131,13 @@ class Rewriting:
 
     def _reconciled(self, like: IndexSegment, sources: Sequence[Source], temporary: list[IndexSegment]) -> list[Source]:
         """Sources that have the models of `like`; what others cover is coded anew from the table."""
-        location = self.snapshot.location
-        models = ModelFiles(location, like.directory).load()
+        pin = self.snapshot.pin()
+        models = _models(open_files(pin, like))
         kept: list[Source] = []
         again = BitMap()
         for source in sources:
-            same = source.segment.uuid == like.uuid or _alike(source.segment, like)
-            if same and ModelFiles(location, source.segment.directory).load().same_as(models):
+            alike = source.segment.index_version == like.index_version
+            if alike and _models(open_files(pin, source.segment)).same_as(models):
                 kept.append(source)
             else:
                 again |= source.coverage
@@ -171,8 +172,8 @@ def _family(segment: IndexSegment) -> Family:
     return Family.SCALAR if kind is None or kind is BTREE else kind.family
 
 
-def _alike(one: IndexSegment, other: IndexSegment) -> bool:
-    return one.index_version == other.index_version
+def _models(files: VectorFiles) -> Models:
+    return Models(files.ivf, files.quantizer)
 
 
 def _as_before(segment: IndexSegment, like: IndexSegment, retrained: bool = False) -> IndexSegment:

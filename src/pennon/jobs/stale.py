@@ -31,13 +31,15 @@ def _suspects(base: Snapshot, segment: IndexSegment, fragments: BitMap) -> BitMa
         return fragments  # a stable id keeps its old value when the row moves to a fragment of any age
     first = _oldest_version_with(base, segment)
     then = {s.uuid: s for s in first.segments}[segment.uuid]
+    # What another segment covered when this one came was not in its files: no writer lets two answer for a row.
+    others = BitMap().union(*(s.fragments for s in first.segments if s.name == segment.name and s.uuid != then.uuid))
     suspects = BitMap()
     for fragment in fragments:
         if fragment not in first.fragments:
             continue  # younger than the segment's files
         before, now = first.fragments[fragment], base.manifest.fragments.get(fragment)
         same = now and all(before.field_files.get(f) == now.field_files.get(f) for f in segment.fields)
-        if not same or fragment not in then.fragments:
+        if not same or (fragment not in then.fragments and fragment not in others):
             suspects.add(fragment)
     return suspects
 

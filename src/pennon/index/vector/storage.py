@@ -183,19 +183,19 @@ class VectorFiles:
             where = f"partition {partition} of {self.auxiliary.where}"
             raise DamagedFile(f"{where} is damaged: {error}", "Rebuild the index") from error
 
-    def read_partitions(self, first: int, end: int) -> Iterator[Partition]:
-        """Neighbouring partitions by one read, for those who need all of them."""
+    def read_rows(self, first: int, end: int) -> tuple[RowIds, Columns, list[slice]]:
+        """Neighbouring partitions by one read, for those who need all of them: ids and columns as they are stored, and
+        where the rows of each partition are. Each is for itself to be unpacked."""
         offsets, lengths = self.layout.offsets[first:end], self.layout.lengths[first:end]
         filled = np.flatnonzero(lengths)
         start = int(offsets[filled[0]]) if len(filled) else 0
         try:
             row_ids, stored = _columns(self.auxiliary.read(start, int(lengths.sum())))
-            for offset, length in zip((offsets - start).tolist(), lengths.tolist(), strict=True):
-                rows = slice(offset, offset + length) if length else slice(0, 0)
-                yield Partition(row_ids[rows], self.quantizer.unpack({n: c[rows] for n, c in stored.items()}))
         except ValueError as error:
             where = f"partitions {first} to {end - 1} of {self.auxiliary.where}"
             raise DamagedFile(f"{where} are damaged: {error}", "Rebuild the index") from error
+        cuts = zip((offsets - start).tolist(), lengths.tolist(), strict=True)
+        return row_ids, stored, [slice(offset, offset + length) if length else slice(0, 0) for offset, length in cuts]
 
     def read_graph(self, partition: int) -> tuple[pa.RecordBatch, str]:
         """The graph of a partition as it is stored, and what is said of it."""
