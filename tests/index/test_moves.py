@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
-from pennon.index.moves import Moves
+from pennon.index.moves import FEW_RUNS, Moves, surviving_runs
 
 
 def address(fragment: int, offset: int) -> int:
@@ -46,12 +47,10 @@ def test_maps_joined_say_what_they_say_one_after_another(
         slots = [address(f, o) for f, size in new for o in range(size)]
         survivors = [address(f, o) for f, offsets in zip(old, kept, strict=True) for o in offsets]
         moved = dict(zip(survivors, slots, strict=True))
-        gone = {address(f, o) for f in old for o in range(20)} - moved.keys()
+        gone = {address(f, o) for f in old for o in range(60)} - moved.keys()
         now = {a: None if b is None or b in gone else moved.get(b, b) for a, b in now.items()}
-        rows = [
-            np.array([address(f, o) for o in offsets], dtype=np.uint64) for f, offsets in zip(old, kept, strict=True)
-        ]
-        step = Moves.of_rows(rows, old, new)
+        alive_rows = BitMap64(survivors)
+        step = Moves.of_runs([surviving_runs(alive_rows, f, 60) for f in old], new)
         joined = joined.then(step)
         # Files written at any time in between know the rows by the addresses of that time.
         now |= {a: a for a in slots if a not in now}
@@ -62,7 +61,7 @@ def test_maps_joined_say_what_they_say_one_after_another(
 
 
 def test_rows_nobody_moved_stay() -> None:
-    moves = Moves.of_rows([np.array([address(1, 3)], dtype=np.uint64)], [1], [(9, 1)])
+    moves = Moves.of_runs([surviving_runs(BitMap64([address(1, 3)]), 1, 10)], [(9, 1)])
     asked = np.array([address(0, 3), address(1, 2), address(1, 3), address(2, 0)], dtype=np.uint64)
     found, alive = moves.apply(asked)
     assert alive.tolist() == [True, False, True, True]
@@ -70,8 +69,24 @@ def test_rows_nobody_moved_stay() -> None:
 
 
 def test_a_map_of_many_rows_is_a_few_runs() -> None:
-    rows = np.delete(np.arange(1_000_000, dtype=np.uint64), [7, 500_000])
-    moves = Moves.of_rows([rows], [0], [(1, 600_000), (2, 399_998)])
+    rows = BitMap64(range(1_000_000)) - BitMap64([7, 500_000])
+    moves = Moves.of_runs([surviving_runs(rows, 0, 1_000_000)], [(1, 600_000), (2, 399_998)])
     assert len(moves.starts) == 4
-    later = Moves.of_rows([np.arange(600_000, dtype=np.uint64) + (1 << 32)], [1], [(5, 600_000)])
+    later = Moves.of_runs([surviving_runs(BitMap64(range(1 << 32, (1 << 32) + 600_000)), 1, 600_000)], [(5, 600_000)])
     assert len(moves.then(later).starts) == 5
+
+
+def test_many_runs_are_counted_to() -> None:
+    rng = np.random.default_rng(5)
+    sizes = {3: 70_000, 4: 64, 9: 50_001}
+    survivors = {f: np.flatnonzero(rng.random(rows) < 0.6) + (f << 32) for f, rows in sizes.items()}
+    alive_rows = BitMap64(np.concatenate(list(survivors.values())).tolist())
+    moves = Moves.of_runs([surviving_runs(alive_rows, f, rows) for f, rows in sizes.items()], [(20, len(alive_rows))])
+    assert len(moves.starts) > FEW_RUNS
+    asked = np.concatenate([np.arange(rows + 200) + (f << 32) for f, rows in sizes.items()]).astype(np.uint64)
+    order = rng.permutation(len(asked))
+    found, alive = moves.apply(asked[order])
+    expected = {int(a): (20 << 32) + i for i, a in enumerate(np.concatenate(list(survivors.values())))}
+    assert [int(a) if b else None for a, b in zip(found, alive, strict=True)] == [
+        expected.get(int(a)) for a in asked[order]
+    ]

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import click
 
 import pennon
-from pennon.cli import render
+from pennon.cli import maintenance, render
 from pennon.cli.demo import run_demo
+from pennon.cli.options import dry_run_option, on_table, output_option
 from pennon.cli.queries import query_vector
-from pennon.engine import progress_for_terminal
 from pennon.errors import InvalidArgument, PennonError
-from pennon.table import Table, open_table
+from pennon.table import Table
 
 SCREEN_ROWS = 50
-
-output_option = click.option(
-    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print the result."
-)
 
 
 class _Group(click.Group):
@@ -36,7 +31,7 @@ class _Group(click.Group):
             click.echo(f"error: {error}", err=True)
             ctx.exit(1)
         except KeyboardInterrupt:
-            click.echo("interrupted; nothing was committed", err=True)
+            click.echo("interrupted; what was under way is not committed", err=True)
             ctx.exit(130)
 
 
@@ -50,20 +45,6 @@ def main(ctx: click.Context, debug: bool, quiet: bool) -> None:
     ctx.obj = {"quiet": quiet}
     if not debug:
         warnings.showwarning = _print_warning
-
-
-def on_table(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the table argument and how to reach it; the command gets an open `Table`."""
-
-    @click.argument("uri")
-    @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="For object stores; repeat.")
-    @click.pass_context
-    @wraps(command)
-    def opened(ctx: click.Context, uri: str, storage: tuple[str, ...], **options: Any) -> None:
-        listener = None if ctx.obj["quiet"] else progress_for_terminal()
-        command(open_table(uri, storage_options=_pairs(storage), progress=listener), **options)
-
-    return opened
 
 
 def vector_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -103,7 +84,7 @@ def vector_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--batch-size", type=int, help="Rows of a page.  [default: 4096]")
 @vector_options
 @click.option("--fragments", metavar="IDS", help="Index only these fragments, as one segment: 0,1,5.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@dry_run_option
 @output_option
 def create_index(
     table: Table, column: str, no_replace: bool, fragments: str | None, dry_run: bool, output: str, **options: Any
@@ -132,10 +113,14 @@ def indices(table: Table, output: str) -> None:
     found = table.indices()
     if output == "json":
         render.print_json(render.indices_as_json(found))
-    elif found:
+        return
+    if found:
         render.print_indices(found)
     else:
         render.console.print(f"{table.uri} has no indices")
+    reuse = table.fragment_reuse()
+    if reuse:
+        render.console.print(f"\n{render.reuse_line(reuse)}")
 
 
 @main.command()
@@ -232,15 +217,8 @@ def demo(rows: int, keep: str | None) -> None:
     run_demo(rows, keep)
 
 
-def _pairs(options: tuple[str, ...]) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not equals:
-            # The text may hold a secret, so it is not repeated.
-            raise InvalidArgument("a --storage-option is not of the form KEY=VALUE")
-        pairs[key] = value
-    return pairs
+for command in maintenance.COMMANDS:
+    main.add_command(command)
 
 
 def _numbers(text: str | None) -> list[int] | None:

@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pennon.jobs.describe import human_bytes
-from pennon.query.inventory import Index
+from pennon.jobs.describe import human_bytes, plural
+from pennon.query.inventory import Index, ReuseInfo
 
 # Values are the table's, so nothing in them is markup.
 console = Console(markup=False, highlight=False, soft_wrap=True)
@@ -25,6 +25,11 @@ console = Console(markup=False, highlight=False, soft_wrap=True)
 
 def print_json(value: Any) -> None:
     click.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+
+
+def print_json_line(value: Any) -> None:
+    """For results without an end: one line each."""
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
 
 
 def print_rows(rows: pa.Table) -> None:
@@ -62,6 +67,30 @@ def print_indices(indices: Iterable[Index]) -> None:
 
 def indices_as_json(indices: Iterable[Index]) -> list[dict[str, Any]]:
     return [{**asdict(i), "size_bytes": i.size_bytes, "coverage": i.coverage} for i in indices]
+
+
+def print_reuse(reuse: ReuseInfo) -> None:
+    console.print(reuse_line(reuse))
+    grid = Grid(box=None, pad_edge=False, header_style="bold")
+    for name in ("version", "groups", "old fragments", "new fragments"):
+        grid.add_column(name, justify="right")
+    for version in reuse.versions:
+        grid.add_row(
+            str(version.dataset_version),
+            f"{version.groups:,}",
+            f"{version.old_fragments:,}",
+            f"{version.new_fragments:,}",
+        )
+    console.print(grid)
+
+
+def reuse_line(reuse: ReuseInfo) -> str:
+    form = ", in the tagged form" if reuse.tagged else ""
+    return f"Fragment Reuse Index: {plural(reuse.depth, 'move')} recorded, {human_bytes(reuse.size_bytes)}{form}"
+
+
+def reuse_as_json(reuse: ReuseInfo | None) -> dict[str, Any] | None:
+    return {"depth": reuse.depth, **asdict(reuse)} if reuse else None
 
 
 def _cell(value: Any) -> str:

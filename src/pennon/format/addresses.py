@@ -76,10 +76,10 @@ def read_fragment_bitmap(content: bytes, where: str) -> BitMap:
         raise DamagedFile(f"the fragment bitmap of {where} cannot be read: {error}") from error
 
 
-def read_address_bitmap(content: bytes, where: str) -> Addresses:
-    """A roaring treemap of row addresses, ascending."""
+def read_address_bitmap(content: bytes, where: str) -> BitMap64:
+    """A roaring treemap of row addresses."""
     try:
-        return np.array(BitMap64.deserialize(content), dtype=np.uint64)
+        return BitMap64.deserialize(content)
     except ValueError as error:
         raise DamagedFile(f"the row address bitmap of {where} cannot be read: {error}") from error
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from pennon.format.manifest import VERSIONS, parse_manifest
@@ -39,6 +40,13 @@ def clean_up(snapshot: Snapshot, older_than_seconds: float, retain_versions: int
         error_if_tagged_old_versions=False,
     )
     return CleanedUp(stats.old_versions, stats.bytes_removed)
+
+
+def old_versions(snapshot: Snapshot, older_than_seconds: float) -> int:
+    """How many versions of that age `clean_up` may delete; tagged ones are among them."""
+    limit = datetime.now(UTC) - timedelta(seconds=older_than_seconds)
+    versions: list[dict[str, Any]] = snapshot.dataset.versions()  # pyright: ignore[reportAssignmentType]
+    return sum(v["timestamp"].astimezone(UTC) < limit for v in versions if v["version"] != snapshot.version)
 
 
 def orphans(snapshot: Snapshot) -> list[Orphan]:

@@ -57,8 +57,6 @@ class Snapshot:
         self._deleted: dict[int, npt.NDArray[np.uint32]] = {}
         self._row_ids: dict[int, RowIds] = {}
         self._fragments: dict[int, lance.LanceFragment] = {}
-        # What others have worked out about this version and want to find again.
-        self.memory: dict[str, Any] = {}
 
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
@@ -237,9 +235,9 @@ class Snapshot:
         chosen = [self._fragment(fragment)]
         yield from self.dataset.scanner(columns=dict(expressions), fragments=chosen).to_batches()
 
-    def projected(self, expressions: Mapping[str, str]) -> pa.Schema:
-        """The types of expressions; ValueError or OSError where they make no sense over this table."""
-        return self.dataset.scanner(columns=dict(expressions), limit=1).to_table().schema
+    def first_row(self, expressions: Mapping[str, str]) -> pa.Table:
+        """Expressions over one row, if there is any; ValueError or OSError where they make no sense over this table."""
+        return self.dataset.scanner(columns=dict(expressions), limit=1).to_table()
 
     def count_in_fragment(self, fragment: int, filter: str) -> int:
         scanner = self.dataset.scanner(

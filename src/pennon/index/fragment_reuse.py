@@ -17,11 +17,12 @@ from pyroaring import BitMap
 
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, read_address_bitmap
-from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment
+from pennon.format.index_metadata import IndexSegment
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
-from pennon.index.moves import Moves, rows_of
+from pennon.index.cache import SHARED_CACHE
+from pennon.index.moves import Moves, surviving_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +104,15 @@ class FragmentReuse:
 
 
 def read_fragment_reuse(snapshot: Snapshot) -> FragmentReuse | None:
-    """Read once per snapshot."""
+    """Read once per process: an entry never changes, another one has another uuid."""
     segment = snapshot.manifest.reuse_segment
     if segment is None:
         return None
-    known = snapshot.memory.get(FRAGMENT_REUSE_NAME)
+    key = (snapshot.uri, segment.uuid, segment.dataset_version, len(segment.details))
+    known = SHARED_CACHE.get(key)
     if known is None:
-        known = snapshot.memory[FRAGMENT_REUSE_NAME] = _read(snapshot, segment)
+        known = _read(snapshot, segment)
+        SHARED_CACHE.put(key, known, 4 * known.size_bytes + 4096)
     return known
 
 
@@ -179,18 +182,21 @@ def _group(
 ) -> ReuseGroup:
     old_digests, new_digests = tuple(map(_digest, old)), tuple(map(_digest, new))
     if survivors is None:
-        return ReuseGroup(old_digests, new_digests, False, Moves.of_rows([], [d.id for d in old_digests], []))
+        nothing = np.empty(0, dtype=np.uint64)
+        moves = Moves.of_runs([(d.id, nothing, nothing) for d in old_digests], [])
+        return ReuseGroup(old_digests, new_digests, False, moves)
     addresses = read_address_bitmap(survivors, where)
     if len(addresses) != sum(d.physical_rows for d in new_digests):
         raise DamagedFile(
             f"{where} moves {len(addresses)} rows into {sum(d.physical_rows for d in new_digests)} places"
         )
     # Survivors fill the new fragments in the recorded order of the old ones, which need not be ascending.
-    rows = [rows_of(d.id, addresses) for d in old_digests]
-    if sum(map(len, rows)) != len(addresses):
+    runs = [surviving_runs(addresses, d.id, d.physical_rows) for d in old_digests]
+    if sum(int(lengths.sum()) for _, _, lengths in runs) != len(addresses):
         raise DamagedFile(f"{where} moves rows of fragments it does not name")
-    moves = Moves.of_rows(rows, [d.id for d in old_digests], [(d.id, d.physical_rows) for d in new_digests])
-    return ReuseGroup(old_digests, new_digests, True, moves)
+    return ReuseGroup(
+        old_digests, new_digests, True, Moves.of_runs(runs, [(d.id, d.physical_rows) for d in new_digests])
+    )
 
 
 def _transitions(transitions: Sequence[pb.Transition], dataset_version: int, where: str) -> list[ReuseVersion]:

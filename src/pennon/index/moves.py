@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from pyroaring import BitMap64
 
-from pennon.format.addresses import OFFSET_BITS, Addresses, fragment_of
+from pennon.format.addresses import OFFSET_MASK, Addresses, fragment_of
 
 Mask = npt.NDArray[np.bool_]
 Fragments = npt.NDArray[np.uint32]
+
+# Among so few runs an address is searched for; beyond, it is counted to.
+FEW_RUNS = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,21 +38,21 @@ class Moves:
         return cls(nothing, nothing, nothing, np.empty(0, dtype=np.uint32))
 
     @classmethod
-    def of_rows(cls, rows: Sequence[Addresses], old: Sequence[int], new: Sequence[tuple[int, int]]) -> Moves:
-        """Of the surviving rows of each old fragment, which fill the new fragments (id, rows) one after another."""
-        survivors = np.concatenate([np.empty(0, dtype=np.uint64), *rows])
-        filled = np.cumsum([0, *(count for _, count in new)])
-        breaks = np.ones(len(survivors), dtype=np.bool_)
-        breaks[1:] = np.diff(survivors) != 1
-        breaks[filled[filled < len(survivors)]] = True
-        first = np.flatnonzero(breaks)
-        into = np.searchsorted(filled, first, "right") - 1
+    def of_runs(cls, runs: Sequence[tuple[int, Addresses, Addresses]], new: Sequence[tuple[int, int]]) -> Moves:
+        """Of old fragments with the starts and lengths of their runs of surviving rows, which fill the new fragments
+        (id, rows) one after another."""
+        nothing = np.empty(0, dtype=np.uint64)
+        starts = np.concatenate([nothing, *(starts for _, starts, _ in runs)])
+        lengths = np.concatenate([nothing, *(lengths for _, _, lengths in runs)])
+        fragments = np.unique(np.array([fragment for fragment, _, _ in runs], dtype=np.uint32))
+        filled = np.cumsum([0, *(count for _, count in new)]).astype(np.uint64)
+        # First by the number of the row among all that survive, then by its address.
+        pieces = cls(starts, lengths, np.cumsum(lengths) - lengths, fragments)._cut(np.unique(filled))
+        into = np.searchsorted(filled, pieces.targets, "right") - 1
         bases = np.array([fragment << 32 for fragment, _ in new], dtype=np.uint64)
-        targets = bases[into] + (first - filled[into]).astype(np.uint64)
-        lengths = np.diff(first, append=len(survivors)).astype(np.uint64)
-        order = np.argsort(survivors[first])
-        fragments = np.unique(np.array(old, dtype=np.uint32))
-        return cls(survivors[first][order], lengths[order], targets[order], fragments)
+        targets = bases[into] + (pieces.targets - filled[into]) if len(into) else nothing
+        order = np.argsort(pieces.starts)
+        return cls(pieces.starts[order], pieces.lengths[order], targets[order], fragments)
 
     @classmethod
     def joined(cls, parts: Sequence[Moves]) -> Moves:
@@ -65,21 +70,53 @@ class Moves:
         alive = np.ones(len(addresses), dtype=np.bool_)
         if not len(self.fragments) or not len(addresses):
             return addresses, alive
-        held = fragment_of(addresses)
-        at = np.minimum(np.searchsorted(self.fragments, held), len(self.fragments) - 1)
-        hit = np.flatnonzero(self.fragments[at] == held)
-        if not len(hit):
+        at = self._places[np.minimum(fragment_of(addresses), len(self._places) - 1)]
+        hit = slice(None) if (at >= 0).all() else np.flatnonzero(at >= 0)
+        if not len(at[hit]):
             return addresses, alive
         moved = addresses.copy()
         if not len(self.starts):
             alive[hit] = False
             return moved, alive
         old = addresses[hit]
-        run = np.maximum(np.searchsorted(self.starts, old, "right") - 1, 0)
+        run = self._runs_of(old, at[hit])
         along = old - self.starts[run]  # wraps around before the first run, to more than any length
         alive[hit] = along < self.lengths[run]
         moved[hit] = self.targets[run] + along
         return moved, alive
+
+    @cached_property
+    def _places(self) -> npt.NDArray[np.int32]:
+        """By fragment id, its place among the fragments or -1; the last place stands for all ids beyond."""
+        places = np.full(int(self.fragments[-1]) + 2, -1, dtype=np.int32)
+        places[self.fragments] = np.arange(len(self.fragments))
+        return places
+
+    def _runs_of(self, addresses: Addresses, fragments: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """The last run that starts at or before each address, any where there is none; by place of the fragment."""
+        if len(self.starts) <= FEW_RUNS:
+            return np.maximum(np.searchsorted(self.starts, addresses, "right") - 1, 0)
+        first, count, bits, before = self._directory
+        offsets = addresses & OFFSET_MASK
+        word = first[fragments] + np.minimum(offsets >> np.uint64(6), count[fragments]).astype(np.int64)
+        upto = (np.uint64(2) << (offsets & np.uint64(63))) - np.uint64(1)
+        return np.maximum(before[word] + np.bitwise_count(bits[word] & upto) - 1, 0)
+
+    @cached_property
+    def _directory(self) -> tuple[npt.NDArray[np.int64], Addresses, Addresses, npt.NDArray[np.int64]]:
+        """Per fragment its first word and how many follow it; per word of 64 rows a bit for each run that starts there,
+        and how many runs start before. Counting bits is many times faster than searching among millions of runs."""
+        place = np.searchsorted(self.fragments, fragment_of(self.starts))
+        ends = np.zeros(len(self.fragments), dtype=np.uint64)
+        np.maximum.at(ends, place, (self.starts & OFFSET_MASK) + self.lengths)
+        count = ends >> np.uint64(6)
+        first = np.cumsum(count + np.uint64(1)).astype(np.int64) - (count + np.uint64(1)).astype(np.int64)
+        offsets = self.starts & OFFSET_MASK
+        words = first[place] + (offsets >> np.uint64(6)).astype(np.int64)
+        bits = np.zeros(int(count.sum()) + len(count), dtype=np.uint64)
+        np.bitwise_or.at(bits, words, np.uint64(1) << (offsets & np.uint64(63)))
+        held = np.bitwise_count(bits).astype(np.int64)
+        return first, count, bits, np.cumsum(held) - held
 
     def then(self, later: Moves) -> Moves:
         """Both, one after the other."""
@@ -105,7 +142,13 @@ class Moves:
         return Moves(starts, stops - targets, targets, self.fragments)
 
 
-def rows_of(fragment: int, survivors: Addresses) -> Addresses:
-    """Those of one fragment among ascending addresses."""
-    low, high = np.searchsorted(survivors, np.array([fragment, fragment + 1], dtype=np.uint64) << OFFSET_BITS)
-    return survivors[low:high]
+def surviving_runs(survivors: BitMap64, fragment: int, physical_rows: int) -> tuple[int, Addresses, Addresses]:
+    """The runs of a fragment's rows that are among the survivors, by the rows between them: as a rule those are few."""
+    begin = fragment << 32
+    everything = BitMap64()
+    everything.add_range(begin, begin + physical_rows)
+    gone = np.frombuffer((everything - survivors).to_array(), dtype=np.uint64)
+    starts = np.concatenate([np.array([begin], dtype=np.uint64), gone + np.uint64(1)])
+    stops = np.concatenate([gone, np.array([begin + physical_rows], dtype=np.uint64)])
+    filled = stops > starts
+    return fragment, starts[filled], (stops - starts)[filled]

@@ -114,7 +114,7 @@ class CompactPlan:
         size = f", {human_bytes(self.size_bytes)}" if self.size_bytes is not None else ""
         gone = f", {self.deleted_rows:,} deleted rows dropped" if self.deleted_rows else ""
         touched = plural(len(self.segments), "index segment")
-        then = {"immediate": f"{touched} rewritten", "deferred": "moves recorded", "drop": f"{touched} lose coverage"}
+        then = {"immediate": f"{touched} to remap", "deferred": "moves to be recorded", "drop": f"{touched} to lose it"}
         return (
             f"compaction: {plural(self.fragments, 'fragment')} in {plural(len(self.tasks), 'group')},"
             f" {self.rows:,} rows{size}{gone}; {then[self.remap]}"
@@ -248,7 +248,7 @@ def _remapped(work: Rewriting, segment: IndexSegment, coverage: BitMap, moves: s
     problem = why_unusable(segment)
     if problem is None:
         try:
-            return work.merge([Source(segment, FrozenBitMap(coverage))], moves)
+            return work.move(Source(segment, FrozenBitMap(coverage)), moves)
         except DamagedFile as error:
             problem = error.problem
     warnings.warn(

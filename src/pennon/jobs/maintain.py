@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, InvalidArgument
-from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, orphans
+from pennon.errors import CommitConflict, InvalidArgument, PennonError
+from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, old_versions, orphans
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import read_fragment_reuse
 from pennon.jobs.compact import REMAPS, CompactPlan, compact, plan_compact
@@ -204,26 +204,32 @@ class _Pass:
         old = [orphan for orphan in found if orphan.age is not None and orphan.age >= age]
         said = f"{plural(len(found), 'index directory', 'index directories')} that no version names"
         if not old:
-            return Decision("orphans", False, f"{said}, none of them known to be older than {age / 86_400:g} days")
+            return Decision("orphans", False, f"{said}, none of them known to be older than {_days(age)}")
 
         def run() -> str:
             return f"{len(delete_orphans(self.snapshot, age))} deleted"
 
-        return self._decide("orphans", f"{said}, {len(old)} older than {age / 86_400:g} days", run, dry_run)
+        return self._decide("orphans", f"{said}, {len(old)} older than {_days(age)}", run, dry_run)
 
     def versions(self, *, dry_run: bool) -> Decision:
         age = self.policy.version_age_seconds
         if age is None:
             return Decision("versions", False, "old versions are kept")
 
+        old = old_versions(self.snapshot, age)
+        said = f"{plural(old, 'version')} older than {_days(age)}"
+        if not old:
+            return Decision("versions", False, said)
+
         def run() -> str:
             done = clean_up(self.snapshot, age)
             return f"{plural(done.versions, 'version')} deleted, {human_bytes(done.bytes)}"
 
-        return self._decide("versions", f"versions older than {age / 86_400:g} days may go", run, dry_run)
+        return self._decide("versions", said, run, dry_run)
 
     def _decide(self, step: str, reason: str, run: Callable[[], str], dry_run: bool) -> Decision:
-        """Conflicts with other writers are no failure: the step is due again, now or in the next pass."""
+        """Conflicts with other writers are no failure: the step is due again, now or in the next pass. What fails for
+        another reason does not keep the other steps from being done."""
         if dry_run:
             return Decision(step, True, reason)
         started = time.monotonic()
@@ -235,4 +241,11 @@ class _Pass:
             except CommitConflict as conflict:
                 outcome = f"others got in the way: {conflict}"
                 self.snapshot = self.snapshot.latest()
+            except PennonError as error:
+                outcome = f"failed: {error}"
+                break
         return Decision(step, True, reason, outcome, time.monotonic() - started)
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / 86_400:g} days" if seconds >= 86_400 else f"{seconds / 3600:g} hours"

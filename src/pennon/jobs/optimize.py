@@ -5,14 +5,16 @@ Every index is looked at by itself and committed by itself, so that a conflict o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import DamagedFile, IndexNotFound, InvalidArgument
+from pennon.errors import DamagedFile, DamagedIndexWarning, IndexNotFound, InvalidArgument
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
@@ -101,6 +103,9 @@ class OptimizePlan:
     def due(self) -> tuple[IndexStep, ...]:
         return tuple(step for step in self.steps if step.due)
 
+    def to_dict(self) -> dict[str, object]:
+        return {"version": self.version, "indices": [step.to_dict() for step in self.steps]}
+
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps)) or "the table has no indices"
 
@@ -150,9 +155,23 @@ def _optimize_index(work: Rewriting, step: IndexStep) -> Snapshot:
 
 
 def _written(work: Rewriting, step: IndexStep) -> IndexSegment:
+    fragments = list(BitMap(step.new).union(*(source.coverage for source in step.merged)))
     if step.rebuilt:
-        fragments = BitMap(step.new).union(*(source.coverage for source in step.merged))
-        return work.build(step.like, list(fragments), retrain=True)
+        return work.build(step.like, fragments, retrain=True)
+    try:
+        return _merged(work, step)
+    except DamagedFile as error:
+        if not step.merged:
+            raise
+        warnings.warn(
+            f"index {step.name!r} of {work.snapshot.uri} is built from the data, not its segments: {error.problem}",
+            DamagedIndexWarning,
+            stacklevel=2,
+        )
+        return work.build(step.like, fragments)
+
+
+def _merged(work: Rewriting, step: IndexStep) -> IndexSegment:
     if not step.new:
         return work.merge(step.merged, may_copy=True, rebalance=step.rebalanced)
     delta = work.build(step.like, step.new)
@@ -258,13 +277,12 @@ def _why_forced(source: Source, stale: BitMap) -> str | None:
 
 
 def _oldest_first(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None) -> list[Source]:
-    """By the place of their first fragment in the table; compaction keeps places, not ids."""
-    places = {fragment: place for place, fragment in enumerate(snapshot.manifest.fragments)}
+    """By when they were made. Fragments do not tell: compaction gives old rows the highest ids."""
     sources = [
         Source(segment, FrozenBitMap(effective_coverage(segment, snapshot, reuse, index.segments)))
         for segment in index.segments
     ]
-    return sorted(sources, key=lambda source: min((places[f] for f in source.coverage), default=-1))
+    return sorted(sources, key=lambda source: source.segment.created_at or datetime.min.replace(tzinfo=UTC))
 
 
 def _damaged(snapshot: Snapshot, source: Source, reuse: FragmentReuse | None) -> bool:

@@ -7,6 +7,7 @@ executors.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, DamagedFile, UnsupportedTable
+from pennon.errors import CommitConflict, DamagedFile, DamagedIndexWarning, UnsupportedTable
 from pennon.format.addresses import fragment_of
 from pennon.format.commit import RetryableConflict
 from pennon.format.index_metadata import IndexSegment
@@ -70,7 +71,7 @@ def catch_up(engine: Callable[[], Engine], snapshot: Snapshot, memory_bytes: int
         if why_unusable(segment):
             continue
         coverage = effective_coverage(segment, snapshot, reuse, snapshot.manifest.user_segments)
-        new = work.merge([Source(segment, FrozenBitMap(coverage))]) if coverage else None
+        new = _caught_up(work, Source(segment, FrozenBitMap(coverage))) if coverage else None
         try:
             newest = publish(snapshot, replace_segments(segment.name, [new] if new else [], [segment]))
         except BaseException:
@@ -81,6 +82,20 @@ def catch_up(engine: Callable[[], Engine], snapshot: Snapshot, memory_bytes: int
             snapshot.store.delete_directory(new.directory, keep=new.file_sizes)
         done += 1
     return newest, done
+
+
+def _caught_up(work: Rewriting, source: Source) -> IndexSegment:
+    """From the data, where the segment's own files are damaged."""
+    try:
+        return work.move(source)
+    except DamagedFile as error:
+        warnings.warn(
+            f"a segment of index {source.segment.name!r} of {work.snapshot.uri} is built from the data instead:"
+            f" {error.problem}",
+            DamagedIndexWarning,
+            stacklevel=2,
+        )
+        return work.build(source.segment, list(source.coverage))
 
 
 def may_trim(snapshot: Snapshot, reuse: FragmentReuse) -> bool:

@@ -119,6 +119,11 @@ class Rewriting:
         plan = replace(plan, models=files, num_partitions=files.load().ivf.num_partitions)
         return plan, replace(carrying, sources=(*sources, recoded))
 
+    def move(self, source: Source, moves: str | None = None) -> IndexSegment:
+        """A segment with its rows at today's addresses, or at those of a compaction under way. It stays as old as it
+        was."""
+        return replace(self.merge([source], moves), created_at=source.segment.created_at)
+
     def discard(self, segment: IndexSegment) -> None:
         """Remove files that no version names."""
         self.snapshot.store.delete_directory(segment.directory)

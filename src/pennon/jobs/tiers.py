@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # An older segment is taken in unless it has more than so many times the rows gathered so far.
-RATIO = 4
+RATIO = 2
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ def choose(tiers: Sequence[Tier], new_rows: int) -> Choice:
     if forced is not None and len(tiers) - forced > taken:
         return Choice(len(tiers) - forced, tiers[forced].forced or "")
     if taken == 0:
-        older = f", the newest segment has {tiers[-1].rows:,}" if tiers else ""
-        return Choice(0, f"{new_rows:,} new rows are few{older}" if new_rows else "nothing to merge")
+        older = f"; the newest segment has {tiers[-1].rows:,}" if tiers else ""
+        return Choice(0, f"{new_rows:,} new rows become a segment{older}" if new_rows else "nothing to merge")
     left = f"; the next older has {tiers[-taken - 1].rows:,}" if taken < len(tiers) else ""
     newest = "the newest segment" if taken == 1 else f"the {taken} newest segments"
     return Choice(taken, f"{newest} and {new_rows:,} new rows make {gathered:,} rows{left}")

@@ -81,16 +81,16 @@ def _commit(snapshot: Snapshot, files: list[ColumnFile]) -> Snapshot:
 def _check(snapshot: Snapshot, update: ColumnUpdate, type_: pa.DataType) -> None:
     """Both must be SQL over this table, of the column's type and a condition."""
     try:
-        schema = snapshot.projected(update.projection)
+        row = snapshot.first_row(update.projection)
     except (ValueError, OSError) as error:
         line = (str(error).splitlines() or [""])[0].partition(", /")[0]
         raise InvalidFilter(f"the update of {update.column!r} cannot be understood: {line}") from error
-    if update.where is not None and schema.field(CHOSEN).type != pa.bool_():
-        raise InvalidFilter(f"{update.where!r} is no condition but of type {schema.field(CHOSEN).type}")
-    given = schema.field(AFTER).type
+    if update.where is not None and row.schema.field(CHOSEN).type != pa.bool_():
+        raise InvalidFilter(f"{update.where!r} is no condition but of type {row.schema.field(CHOSEN).type}")
     try:
-        pa.nulls(0, given).cast(type_)
-    except pa.ArrowNotImplementedError as error:
+        row[AFTER].cast(type_)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        given = row.schema.field(AFTER).type
         raise InvalidArgument(
             f"{update.expression!r} is of type {given}, column {update.column!r} of type {type_}", "Cast it"
         ) from error

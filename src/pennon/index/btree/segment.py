@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.errors import DamagedFile
@@ -149,14 +150,22 @@ class BTreeSegment:
         last_row = min((stop - file.first_page) * size, opened.num_rows)
         table = opened.read(first_row, last_row - first_row)
         values, ids = _flat(table.column(0)), _flat(table.column(1)).to_numpy()
+        alive = None
+        if self._reuse is not None:
+            ids, alive = self._reuse.remap(ids)
+            alive = None if alive.all() else alive
         for page in range(start, stop):
             rows = slice((page - start) * size, min((page - start + 1) * size, len(ids)))
-            loaded = self._check_page(page, values.slice(rows.start, rows.stop - rows.start), ids[rows], opened.where)
+            there = None if alive is None else alive[rows]
+            present = values.slice(rows.start, rows.stop - rows.start)
+            loaded = self._check_page(page, present, ids[rows], there, opened.where)
             self._cache.put((*self._key, page), loaded, loaded.nbytes)
             yield page, loaded
 
-    def _check_page(self, page: int, values: pa.Array, ids: Addresses, where: str) -> Page:
-        """A page must be what the lookup says of it, or its file is damaged."""
+    def _check_page(
+        self, page: int, values: pa.Array, ids: Addresses, alive: npt.NDArray[np.bool_] | None, where: str
+    ) -> Page:
+        """A page must be what the lookup says of it, or its file is damaged. Rows that are not alive are left out."""
         lookup, nulls = self.lookup, values.null_count
         present = values.slice(nulls)
         sound = nulls == lookup.null_counts[page] and present.null_count == 0 and is_sorted(present)
@@ -165,13 +174,10 @@ class BTreeSegment:
             sound = same_value(present[-1], high) and (not low.is_valid or nulls > 0 or same_value(present[0], low))
         if not sound:
             raise DamagedFile(f"page {page} in {where} is not what the lookup says", "Rebuild the index")
-        null_ids, value_ids = ids[:nulls].copy(), ids[nulls:].copy()
-        if self._reuse is not None:
-            moved, alive = self._reuse.remap(null_ids)
-            null_ids = moved[alive]
-            moved, alive = self._reuse.remap(value_ids)
-            value_ids, present = moved[alive], present.filter(pa.array(alive))
-        return Page(null_ids, SortedValues(present), value_ids)
+        if alive is None or alive.all():
+            return Page(ids[:nulls].copy(), SortedValues(present), ids[nulls:].copy())
+        present = present.filter(pa.array(alive[nulls:]))
+        return Page(ids[:nulls][alive[:nulls]], SortedValues(present), ids[nulls:][alive[nulls:]])
 
     def _load_lookup(self) -> tuple[PageLookup, int]:
         lookup = read_lookup(self._file(LOOKUP_FILE), self._type)
