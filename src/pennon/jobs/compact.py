@@ -128,7 +128,7 @@ def plan_compact(snapshot: Snapshot, choices: CompactionChoices, remap: str) -> 
         raise UnsupportedTable(
             f"{snapshot.uri} has stable row ids, and Lance records no moves there", "Use remap='immediate'"
         )
-    if remap == "immediate" and snapshot.manifest.reader_flags & FLAG_TAGGED_REUSE:
+    if remap != "deferred" and snapshot.manifest.reader_flags & FLAG_TAGGED_REUSE:
         raise UnsupportedTable(
             f"the Fragment Reuse Index of {snapshot.uri} has the newer tagged form", "Use remap='deferred'"
         )

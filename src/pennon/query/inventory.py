@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pyroaring import BitMap
 
-from pennon.format.index_metadata import LogicalIndex, group_segments
+from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
@@ -15,7 +15,8 @@ from pennon.index.registry import kind_of, why_unusable
 
 @dataclass(frozen=True)
 class Segment:
-    """One segment as users see it. `fragments` are the live fragments it answers for."""
+    """One segment as users see it. `fragments` are the live fragments it answers for; `moves_behind` counts deferred
+    compactions that its files may have yet to follow, by the metadata."""
 
     uuid: str
     fragments: tuple[int, ...]
@@ -25,6 +26,7 @@ class Segment:
     index_version: int
     dataset_version: int
     created_at: datetime | None
+    moves_behind: int
     unusable: str | None
 
 
@@ -43,6 +45,11 @@ class Index:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def moves_behind(self) -> int:
+        """Deferred compactions that queries follow through the Fragment Reuse Index."""
+        return max((segment.moves_behind for segment in self.segments), default=0)
 
     @property
     def coverage(self) -> float:
@@ -111,6 +118,7 @@ def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None)
                 index_version=segment.index_version,
                 dataset_version=segment.dataset_version,
                 created_at=segment.created_at,
+                moves_behind=_moves_behind(segment, reuse),
                 unusable=unusable,
             )
         )
@@ -126,3 +134,9 @@ def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None)
         rows_total=manifest.rows_in(manifest.live),
         uncovered_fragments=tuple(manifest.live - covered),
     )
+
+
+def _moves_behind(segment: IndexSegment, reuse: FragmentReuse | None) -> int:
+    if reuse is None or not BitMap(segment.fragments) & (reuse.old_fragments | reuse.new_fragments):
+        return 0
+    return sum(version.dataset_version >= segment.dataset_version for version in reuse.versions)
