@@ -14,13 +14,16 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from pennon.format.addresses import OFFSET_MASK, Addresses, fragment_of
+from pennon.format.addresses import OFFSET_BITS, OFFSET_MASK, Addresses, fragment_of
 
 Mask = npt.NDArray[np.bool_]
 Fragments = npt.NDArray[np.uint32]
 
-# Among so few runs an address is searched for; beyond, it is counted to.
-FEW_RUNS = 2048
+# Addresses looked up at once, few enough for temporaries to stay in the processor's caches.
+CHUNK = 1 << 15
+
+# By number, a bit for each of the bits up to that number.
+UP_TO = (np.uint64(2) << np.arange(64, dtype=np.uint64)) - np.uint64(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,56 +70,48 @@ class Moves:
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, Mask]:
         """The address of each row now, and whether it is still there."""
-        alive = np.ones(len(addresses), dtype=np.bool_)
         if not len(self.fragments) or not len(addresses):
-            return addresses, alive
-        at = self._places[np.minimum(fragment_of(addresses), len(self._places) - 1)]
-        hit = slice(None) if (at >= 0).all() else np.flatnonzero(at >= 0)
-        if not len(at[hit]):
-            return addresses, alive
-        moved = addresses.copy()
-        if not len(self.starts):
-            alive[hit] = False
-            return moved, alive
-        old = addresses[hit]
-        run = self._runs_of(old, at[hit])
-        along = old - self.starts[run]  # wraps around before the first run, to more than any length
-        alive[hit] = along < self.lengths[run]
-        moved[hit] = self.targets[run] + along
+            return addresses, np.ones(len(addresses), dtype=np.bool_)
+        moved, alive = np.empty_like(addresses), np.empty(len(addresses), dtype=np.bool_)
+        for start in range(0, len(addresses), CHUNK):
+            some = slice(start, start + CHUNK)
+            self._apply(addresses[some], moved[some], alive[some])
         return moved, alive
 
-    @cached_property
-    def _places(self) -> npt.NDArray[np.int32]:
-        """By fragment id, its place among the fragments or -1; the last place stands for all ids beyond."""
-        places = np.full(int(self.fragments[-1]) + 2, -1, dtype=np.int32)
-        places[self.fragments] = np.arange(len(self.fragments))
-        return places
-
-    def _runs_of(self, addresses: Addresses, fragments: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """The last run that starts at or before each address, any where there is none; by place of the fragment."""
-        if len(self.starts) <= FEW_RUNS:
-            return np.maximum(np.searchsorted(self.starts, addresses, "right") - 1, 0)
-        first, count, bits, before = self._directory
-        offsets = addresses & OFFSET_MASK
-        word = first[fragments] + np.minimum(offsets >> np.uint64(6), count[fragments]).astype(np.int64)
-        upto = (np.uint64(2) << (offsets & np.uint64(63))) - np.uint64(1)
-        return np.maximum(before[word] + np.bitwise_count(bits[word] & upto) - 1, 0)
+    def _apply(self, addresses: Addresses, moved: Addresses, alive: Mask) -> None:
+        words, bits, before, runs = self._directory
+        first = words.take((addresses >> OFFSET_BITS).astype(np.int64), mode="clip")
+        offsets = addresses.astype(np.uint32)  # the lower half
+        word = first + (offsets >> np.uint32(6))
+        seen = bits.take(word, mode="clip") & UP_TO.take(offsets & np.uint32(63))
+        start, length, target = runs.take(before.take(word, mode="clip") + np.bitwise_count(seen), axis=0).T
+        along = addresses - start  # wraps around where no run is before it, to more than any length
+        np.less(along, length, out=alive)
+        np.add(along, target, out=moved)
+        stays = first < 0
+        if stays.any():
+            alive[stays] = True
+            moved[stays] = addresses[stays]
 
     @cached_property
-    def _directory(self) -> tuple[npt.NDArray[np.int64], Addresses, Addresses, npt.NDArray[np.int64]]:
-        """Per fragment its first word and how many follow it; per word of 64 rows a bit for each run that starts there,
-        and how many runs start before. Counting bits is many times faster than searching among millions of runs."""
+    def _directory(self) -> tuple[npt.NDArray[np.int64], Addresses, npt.NDArray[np.int64], Addresses]:
+        """Counting bits is many times faster than searching among many runs. By fragment id its first word, negative
+        for fragments that stay; per word of 64 rows a bit for each run that starts there, and how many runs start
+        before; and the runs as rows of start, length and target, behind one that holds nothing."""
         place = np.searchsorted(self.fragments, fragment_of(self.starts))
-        ends = np.zeros(len(self.fragments), dtype=np.uint64)
-        np.maximum.at(ends, place, (self.starts & OFFSET_MASK) + self.lengths)
-        count = ends >> np.uint64(6)
-        first = np.cumsum(count + np.uint64(1)).astype(np.int64) - (count + np.uint64(1)).astype(np.int64)
         offsets = self.starts & OFFSET_MASK
-        words = first[place] + (offsets >> np.uint64(6)).astype(np.int64)
-        bits = np.zeros(int(count.sum()) + len(count), dtype=np.uint64)
-        np.bitwise_or.at(bits, words, np.uint64(1) << (offsets & np.uint64(63)))
+        ends = np.zeros(len(self.fragments), dtype=np.uint64)
+        np.maximum.at(ends, place, offsets + self.lengths)
+        sizes = (ends >> np.uint64(6)).astype(np.int64) + 1
+        firsts = np.cumsum(sizes) - sizes
+        words = np.full(int(self.fragments[-1]) + 2, -1 << 40, dtype=np.int64)
+        words[self.fragments] = firsts
+        bits = np.zeros(int(sizes.sum()), dtype=np.uint64)
+        at = firsts[place] + (offsets >> np.uint64(6)).astype(np.int64)
+        np.bitwise_or.at(bits, at, np.uint64(1) << (offsets & np.uint64(63)))
         held = np.bitwise_count(bits).astype(np.int64)
-        return first, count, bits, np.cumsum(held) - held
+        runs = np.stack([self.starts, self.lengths, self.targets], axis=1)
+        return words, bits, np.cumsum(held) - held, np.concatenate([np.zeros((1, 3), dtype=np.uint64), runs])
 
     def then(self, later: Moves) -> Moves:
         """Both, one after the other."""
