@@ -26,6 +26,8 @@ from pennon.jobs.slices import ROWS_PER_TASK, whole_waves
 
 # A range of this many times the rows aimed at is split, neighbours with less than this share of them are joined.
 SPLIT_BEYOND = 1.5
+# Rows of a task, in units of those of a task that builds.
+MERGED_PER_BUILT = 2
 JOIN_BELOW = 0.25
 
 
@@ -148,10 +150,11 @@ class _Planner:
         return self._joined([between.part for between in self._between(borders)], target * JOIN_BELOW)
 
     def _rows_aimed_at(self, most: int, parallelism: int) -> int:
-        """Rows of a range, as when building."""
+        """Rows of a range. Merging is lighter work than building: tasks are larger, as long as every core has one."""
         if self._rows <= min(ROWS_PER_TASK, most):
             return min(ROWS_PER_TASK, most)
-        ranges = max(-(-self._rows // most), min(RANGES_PER_CORE * parallelism, -(-self._rows // ROWS_PER_TASK)))
+        wanted = max(parallelism, -(-self._rows // (MERGED_PER_BUILT * ROWS_PER_TASK)))
+        ranges = max(-(-self._rows // most), min(RANGES_PER_CORE * parallelism, wanted))
         return -(-self._rows // whole_waves(ranges, parallelism))
 
     def _file_borders(self, target: int) -> Iterator[Border]:
