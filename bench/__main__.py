@@ -38,13 +38,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join([*QUICK, *LONG, *VECTORS]))
     parser.add_argument("--rows", type=int, help="rows of the table of vectors")
     parser.add_argument("--kinds", default="", help="kinds of vector index, with commas between them")
+    parser.add_argument("--metrics", default="", help="metrics of vector-recall, with commas between them")
     parser.add_argument("--rounds", type=int, help="the best of so many; for vector-recall, the mean of so many builds")
     said = parser.parse_args()
     names = said.names or list(QUICK)
     unknown = [name for name in names if name not in QUICK | LONG | VECTORS]
     if unknown:
         sys.exit(f"unknown: {', '.join(unknown)}; there are: {', '.join(QUICK | LONG | VECTORS)}")
-    choice = Choice(said.rows, tuple(filter(None, said.kinds.upper().split(","))), said.rounds)
+    kinds, metrics = filter(None, said.kinds.upper().split(",")), filter(None, said.metrics.split(","))
+    choice = Choice(said.rows, tuple(kinds), tuple(metrics), said.rounds)
     if not choice.keep and not all(name in VECTORS for name in names):
         sys.exit(f"only {', '.join(VECTORS)} take --rows, --kinds and --rounds")
     for name in names:

@@ -26,6 +26,7 @@ class Choice:
 
     rows: int | None = None
     kinds: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
     rounds: int | None = None
 
     @property

@@ -75,7 +75,7 @@ def vector_recall(choice: Choice) -> None:
     vectors = vectors[: choice.rows]
     rows: list[tuple[object, ...]] = []
     probed: list[tuple[object, ...]] = []
-    for metric in METRICS:
+    for metric in choice.metrics or METRICS:
         truth = true_neighbours(vectors, queries, K, metric)
         measured: list[Measured] = []
         for kind in kinds:
@@ -181,7 +181,9 @@ def _pennon_search(table: Table, queries: Matrix, nprobes: int, refine: int | No
 
 
 def _padded(vectors: Matrix) -> Matrix:
-    return np.pad(vectors, ((0, 0), (0, PADDED - vectors.shape[1])))
+    filled = np.zeros((len(vectors), PADDED), dtype=vectors.dtype)
+    filled[:, : vectors.shape[1]] = vectors
+    return filled
 
 
 def _write(name: str, vectors: Matrix) -> str:
