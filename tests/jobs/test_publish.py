@@ -12,10 +12,12 @@ import pytest
 
 import pennon
 from pennon.errors import CommitConflict, CoverageWarning, InvalidArgument
+from pennon.format.commit import RetryableConflict
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.jobs import publish as publishing
+from pennon.jobs import retry
 from pennon.jobs.build_btree import build_btree
 from pennon.jobs.plan_btree import BTreeOptions, plan_btree
 from pennon.jobs.publish import Change, add_segment, publish
@@ -236,13 +238,13 @@ def test_conflicts_are_retried_a_bounded_number_of_times(
 
     def always(*_: Any) -> Snapshot:
         attempts.append(1)
-        raise publishing.RetryableConflict("busy")
+        raise RetryableConflict("busy")
 
     monkeypatch.setattr(publishing, "commit_segments", always)
-    monkeypatch.setattr(publishing.time, "sleep", lambda _: None)
+    monkeypatch.setattr(retry.time, "sleep", lambda _: None)
     with pytest.raises(CommitConflict):
         publish(scanned, add_segment(segment, replace_whole=True))
-    assert len(attempts) == publishing.ATTEMPTS
+    assert len(attempts) == retry.ATTEMPTS
 
 
 def test_failed_commit_leaves_no_files(uri: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

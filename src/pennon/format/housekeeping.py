@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from pennon.errors import DamagedFile
+from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import VERSIONS, parse_manifest
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
@@ -57,7 +59,7 @@ def orphans(snapshot: Snapshot) -> list[Orphan]:
     ages = {uuid: _age(store, f"{INDICES}/{uuid}") for uuid in sorted(directories) if _is_uuid(uuid)}
     # Branches keep their versions below tree/ and share the indices they started with; detached versions count too.
     manifests = [p for p in (*store.list(VERSIONS), *store.list("tree")) if p.endswith(".manifest")]
-    named = {s.uuid for p in manifests for s in parse_manifest(store.read(p), store.describe(p)).segments}
+    named = {segment.uuid for path in manifests for segment in _segments(store, path)}
     return [Orphan(f"{INDICES}/{uuid}", age) for uuid, age in ages.items() if uuid not in named]
 
 
@@ -76,8 +78,21 @@ def _age(store: Store, directory: str) -> float | None:
     root = store.location.local_root
     if root is None:
         return None
-    written = [p.stat().st_mtime for p in (root / directory, *(root / directory).rglob("*"))]
+    try:
+        written = [p.stat().st_mtime for p in (root / directory, *(root / directory).rglob("*"))]
+    except FileNotFoundError:  # its job is over and has just removed it
+        return 0.0
     return max(0.0, time.time() - max(written))
+
+
+def _segments(store: Store, manifest: str) -> tuple[IndexSegment, ...]:
+    """Of a version; none where it was cleaned up a moment ago."""
+    try:
+        return parse_manifest(store.read(manifest), store.describe(manifest)).segments
+    except DamagedFile:
+        if store.exists(manifest):
+            raise
+        return ()
 
 
 def _is_uuid(name: str) -> bool:

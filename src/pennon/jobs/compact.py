@@ -6,8 +6,6 @@ leaves files alone and records the moves in the Fragment Reuse Index; `drop` giv
 
 from __future__ import annotations
 
-import random
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +16,6 @@ from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, InvalidArgument, UnsupportedTable
-from pennon.format.commit import RetryableConflict
 from pennon.format.compaction import (
     CompactionOptions,
     CompactionTask,
@@ -42,11 +39,11 @@ from pennon.index.registry import kind_of, why_unusable
 from pennon.jobs.carry import Source
 from pennon.jobs.describe import human_bytes, plural
 from pennon.jobs.publish import publish, replace_all
+from pennon.jobs.retry import on_newest
 from pennon.jobs.rewrite import Rewriting
 from pennon.jobs.scratch import scratch_directory
 
 REMAPS = ("immediate", "deferred", "drop")
-ATTEMPTS = 8
 MOVES_FILE = "moves.binpb"
 
 
@@ -148,22 +145,18 @@ def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan,
         "drop": commit_dropping,
     }[plan.remap]
     groups = list(rewritten)
+
+    def attempt(base: Snapshot) -> Snapshot:
+        nonlocal groups
+        groups = _valid(base, groups)
+        return commit(base, groups)
+
     try:
-        base = snapshot
-        for attempt in range(ATTEMPTS):
-            base = base.latest()
-            groups = _valid(base, groups)
-            try:
-                return commit(base, groups)
-            except RetryableConflict:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**attempt))
+        return on_newest(snapshot, attempt)
     except BaseException:
         for group in groups:
             discard(snapshot.store, group)
         raise
-    raise AssertionError("unreachable")
 
 
 def _valid(base: Snapshot, groups: Sequence[Rewritten]) -> list[Rewritten]:

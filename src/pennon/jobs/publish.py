@@ -6,8 +6,6 @@ scanned. So coverage is checked by file, against the newest version before the c
 
 from __future__ import annotations
 
-import random
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +13,14 @@ from dataclasses import dataclass, replace
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, IndexNotFound, InvalidArgument, TableNotFound
-from pennon.format.commit import RetryableConflict, commit_segments
+from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import read_manifest
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.registry import kind_of
+from pennon.jobs.retry import on_newest
 from pennon.jobs.stale import stale_fragments
-
-ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
@@ -36,24 +33,18 @@ class Change:
 
 def publish(scanned: Snapshot, decide: Callable[[Snapshot], Change]) -> Snapshot:
     """Commit what `decide` makes of the newest version, again after a conflict, and verify the result."""
-    base = scanned
-    for attempt in range(ATTEMPTS):
-        base = base.latest()
+
+    def commit(base: Snapshot) -> tuple[Snapshot, Change]:
         change = decide(base)
         if not change.add and not change.remove:
-            return base
+            return base, change
         add = tuple(_still_valid(scanned, base, segment) for segment in change.add)
         change = Change(add, change.remove)
         _check(base, change)
-        try:
-            committed = commit_segments(base, change.add, change.remove)
-        except RetryableConflict:
-            if attempt == ATTEMPTS - 1:
-                raise
-            time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**attempt))
-            continue
-        return _mend(scanned, committed, change.add)
-    raise AssertionError("unreachable")
+        return commit_segments(base, change.add, change.remove), change
+
+    committed, change = on_newest(scanned, commit)
+    return _mend(scanned, committed, change.add)
 
 
 def add_segment(

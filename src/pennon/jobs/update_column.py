@@ -6,8 +6,6 @@ were changed; `optimize` covers them again.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, InvalidArgument, InvalidFilter
+from pennon.errors import InvalidArgument, InvalidFilter
 from pennon.format.column_update import ColumnFile, commit_column_update, discard_column_file, write_column_file
-from pennon.format.commit import RetryableConflict
 from pennon.format.snapshot import Pin, Snapshot
+from pennon.jobs.retry import on_newest
 
-ATTEMPTS = 8
 AFTER, CHOSEN, BEFORE = "after", "chosen", "before"
 
 
@@ -58,24 +55,11 @@ def update_column(engine: Callable[[], Engine], snapshot: Snapshot, update: Colu
     if not files:
         return snapshot, done
     try:
-        return _commit(snapshot, files), done
+        return on_newest(snapshot, lambda base: commit_column_update(base, files)), done
     except BaseException:
         for file in files:
             discard_column_file(snapshot.store, file)
         raise
-
-
-def _commit(snapshot: Snapshot, files: list[ColumnFile]) -> Snapshot:
-    base = snapshot
-    for attempt in range(ATTEMPTS):
-        base = base.latest()
-        try:
-            return commit_column_update(base, files)
-        except RetryableConflict:
-            if attempt == ATTEMPTS - 1:
-                raise
-            time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**attempt))
-    raise CommitConflict(f"{base.uri} changes too fast", "Try again later")
 
 
 def _check(snapshot: Snapshot, update: ColumnUpdate, type_: pa.DataType) -> None:
