@@ -115,6 +115,46 @@ def test_vectors(storage_options: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("engine")
+def test_maintenance(storage_options: dict[str, str]) -> None:
+    uri = f"s3://{BUCKET}/kept.lance"
+
+    def write(count: int, start: int) -> None:
+        vectors = np.random.default_rng(start).standard_normal((count, 8)).astype(np.float32)
+        rows = pa.table({"id": range(start, start + count), "v": to_lists(vectors)})
+        mode = "append" if start else "create"
+        lance.write_dataset(rows, uri, mode=mode, max_rows_per_file=100, storage_options=storage_options)
+
+    def check() -> None:
+        dataset = lance.dataset(uri, storage_options=storage_options)
+        expected = scan_all(uri, "id < 120 or id > 460", storage_options)
+        assert sorted(table.scan("id < 120 or id > 460", ["id"])["id"].to_pylist()) == expected
+        assert sorted(dataset.to_table(columns=["id"], filter="id < 120 or id > 460")["id"].to_pylist()) == expected
+        assert table.search("v", np.zeros(8, np.float32), 5, nprobes=9, columns=["id"]).num_rows == 5
+
+    write(400, 0)
+    table = pennon.open(uri, storage_options=storage_options)
+    table.create_index("id", ranges=2, batch_size=32)
+    table.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=4, max_iters=3)
+    write(100, 400)
+    table.optimize(num_indices_to_merge=0)
+    lance.dataset(uri, storage_options=storage_options).delete("id % 5 = 1")
+    table.compact(remap="deferred", target_rows_per_fragment=200)
+    check()
+    assert table.catch_up_indices() == 4
+    assert table.trim_fragment_reuse() == 1
+    check()
+    table.compact(target_rows_per_fragment=1000)
+    table.optimize(num_indices_to_merge=9)
+    assert [(len(index.segments), index.coverage) for index in table.indices()] == [(1, 1.0), (1, 1.0)]
+    assert table.update_column("id", "id + 1000", where="id < 10").rows == 8
+    check()
+    report = table.maintain()
+    assert [index.coverage for index in table.indices()] == [1.0, 1.0]
+    assert "topsecretvalue" not in str(report)
+    check()
+
+
+@pytest.mark.usefixtures("engine")
 def test_missing_file_and_missing_table(storage_options: dict[str, str]) -> None:
     uri = f"s3://{BUCKET}/damaged.lance"
     lance.write_dataset(pa.table({"id": range(100), "k": range(100)}), uri, storage_options=storage_options)
