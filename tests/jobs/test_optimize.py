@@ -132,6 +132,21 @@ def test_values_changed_in_place_are_covered_again(tmp_path: Path) -> None:
     assert table.count("k >= 100") == 25
 
 
+@pytest.mark.parametrize("stable", [False, True])
+def test_an_empty_table_is_kept_too(tmp_path: Path, stable: bool) -> None:
+    table = make(tmp_path / "t.lance", enable_stable_row_ids=stable)
+    lance.dataset(table.uri).delete("true")
+    table.refresh().optimize()
+    table.optimize(retrain=True)
+    table.compact()
+    table.maintain()
+    assert table.count("k = 7") == 0
+    append(table, 50)
+    table.optimize()
+    assert parts(table) == 1
+    check(table)
+
+
 def test_bad_input(tmp_path: Path) -> None:
     table = make(tmp_path / "t.lance", 1)
     with pytest.raises(IndexNotFound, match="nope"):

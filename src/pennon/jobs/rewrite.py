@@ -49,7 +49,7 @@ class Rewriting:
         are to be trained anew."""
         column = self.column_of(like)
         common: dict[str, Any] = {
-            "fragment_ids": fragments,
+            "fragment_ids": fragments or None,  # none at all: of an empty table
             "parallelism": self.engine().parallelism,
             "memory_bytes": self.memory_bytes,
         }
