@@ -17,7 +17,7 @@ from lance.fragment import DataFile, FragmentMetadata, write_fragments
 from pyroaring import BitMap
 
 from pennon.errors import CommitConflict, InvalidArgument, UnsupportedColumn, UnsupportedTable
-from pennon.format.commit import raise_conflict
+from pennon.format.commit import commit_operation
 from pennon.format.compaction import discard_files
 from pennon.format.manifest import Fragment
 from pennon.format.pb import lance_pb2 as pb
@@ -76,13 +76,7 @@ def commit_column_update(base: Snapshot, files: Sequence[ColumnFile]) -> Snapsho
         update_mode="rewrite_columns",
         updated_fragment_offsets=_all_rows(base, files) if base.manifest.has_stable_row_ids else None,
     )
-    try:
-        committed = lance.LanceDataset.commit(
-            base.uri, operation, read_version=base.version, storage_options=base.location.storage_options
-        )
-    except OSError as error:
-        raise_conflict(base, error)
-    return Snapshot(base.location, committed)
+    return commit_operation(base, operation)
 
 
 def discard_column_file(store: Store, written: ColumnFile) -> None:

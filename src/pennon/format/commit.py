@@ -31,7 +31,13 @@ def commit_segments(base: Snapshot, add: Sequence[IndexSegment], remove: Sequenc
             f"the Fragment Reuse Index of {base.uri} has the newer tagged form, which Pennon reads but does not write",
             "Use the tool that wrote it",
         )
-    operation = lance.LanceOperation.CreateIndex([_to_lance(s) for s in add], [_to_lance(s) for s in remove])
+    return commit_operation(
+        base, lance.LanceOperation.CreateIndex([_to_lance(s) for s in add], [_to_lance(s) for s in remove])
+    )
+
+
+def commit_operation(base: Snapshot, operation: lance.LanceOperation.BaseOperation) -> Snapshot:
+    """One transaction on top of `base`."""
     try:
         committed = lance.LanceDataset.commit(
             base.uri, operation, read_version=base.version, storage_options=base.location.storage_options

@@ -26,7 +26,7 @@ from lance.fragment import FragmentMetadata
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.errors import BuildFailed, CommitConflict, InvalidArgument, UnsupportedTable
-from pennon.format.commit import RetryableConflict, commit_segments, raise_conflict
+from pennon.format.commit import RetryableConflict, commit_operation, commit_segments, raise_conflict
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import (
     FLAG_TAGGED_REUSE,
@@ -283,16 +283,7 @@ def commit_remapped(
         lance.LanceOperation.RewrittenIndex(old.uuid, new.uuid, new.type_url, new.details, new.index_version)
         for old, new in replacements
     ]
-    try:
-        committed = lance.LanceDataset.commit(
-            base.uri,
-            lance.LanceOperation.Rewrite(groups, indices),
-            read_version=base.version,
-            storage_options=base.location.storage_options,
-        )
-    except OSError as error:
-        raise_conflict(base, error)
-    return Snapshot(base.location, committed)
+    return commit_operation(base, lance.LanceOperation.Rewrite(groups, indices))
 
 
 def discard(store: Store, rewritten: Rewritten) -> None:

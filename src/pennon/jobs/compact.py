@@ -111,7 +111,11 @@ class CompactPlan:
         size = f", {human_bytes(self.size_bytes)}" if self.size_bytes is not None else ""
         gone = f", {self.deleted_rows:,} deleted rows dropped" if self.deleted_rows else ""
         touched = plural(len(self.segments), "index segment")
-        then = {"immediate": f"{touched} to remap", "deferred": "moves to be recorded", "drop": f"{touched} to lose it"}
+        then = {
+            "immediate": f"{touched} to remap",
+            "deferred": "moves to be recorded",
+            "drop": f"{touched} to lose coverage",
+        }
         return (
             f"compaction: {plural(self.fragments, 'fragment')} in {plural(len(self.tasks), 'group')},"
             f" {self.rows:,} rows{size}{gone}; {then[self.remap]}"
