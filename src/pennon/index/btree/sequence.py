@@ -17,7 +17,7 @@ from pennon.format.files import READ_BATCH, LanceFile
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.store import Store
 from pennon.index.btree.lookup import LOOKUP_FILE, PLAIN_PAGE_FILE, PageFile, PageLookup, read_lookup
-from pennon.index.btree.order import SortedValues, exchange_type, fixed_keys, has_keys, is_sorted
+from pennon.index.btree.order import SortedValues, exchange_type, fixed_keys, has_keys, is_sorted, same_value
 from pennon.index.btree.pages import Run
 from pennon.index.btree.sentinel import SENTINEL_ID
 
@@ -38,7 +38,7 @@ class Border:
     share: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cut:
     """A place in one segment: before a page or, with a value, inside it, before the rows that are not below."""
 
@@ -49,6 +49,12 @@ class Cut:
     def middle(self) -> float:
         """In pages; a page cut inside counts by halves."""
         return self.page if self.value is None else self.page + 0.5
+
+    def is_at(self, other: Cut) -> bool:
+        """Whether both are the same place. Arrow holds -0.0 and 0.0 for equal, which are two places in the order."""
+        if self.page != other.page or self.value is None or other.value is None:
+            return self.page == other.page and self.value is other.value
+        return same_value(self.value[0], other.value[0])
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Stretch:
 
     @property
     def is_empty(self) -> bool:
-        return self.last_page <= self.start.page or self.start == self.stop
+        return self.last_page <= self.start.page or self.start.is_at(self.stop)
 
     @property
     def pages(self) -> float:
