@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -76,17 +77,22 @@ def test_a_map_of_many_rows_is_a_few_runs() -> None:
     assert len(moves.then(later).starts) == 5
 
 
-def test_many_runs_are_counted_to() -> None:
+@pytest.mark.parametrize("share", [0.6, 0.9995])
+@pytest.mark.parametrize("small", [1, 40])
+def test_many_runs_are_counted_to(small: int, share: float) -> None:
+    """Runs of a row or two, and long ones; fragments of about one size, and one among many small ones."""
     rng = np.random.default_rng(5)
-    sizes = {3: 70_000, 4: 64, 9: 50_001}
-    survivors = {f: np.flatnonzero(rng.random(rows) < 0.6) + (f << 32) for f, rows in sizes.items()}
+    sizes = {3: 70_000, 9: 50_001} | {10 + i: 64 - i for i in range(small)}
+    survivors = {f: np.flatnonzero(rng.random(rows) < share) + (f << 32) for f, rows in sizes.items()}
     alive_rows = BitMap64(np.concatenate(list(survivors.values())).tolist())
-    moves = Moves.of_runs([surviving_runs(alive_rows, f, rows) for f, rows in sizes.items()], [(20, len(alive_rows))])
+    moves = Moves.of_runs([surviving_runs(alive_rows, f, rows) for f, rows in sizes.items()], [(99, len(alive_rows))])
+    assert (moves._whole_words is None) == (small > 1)  # pyright: ignore[reportPrivateUsage]
     asked = np.concatenate([np.arange(rows + 200) + (f << 32) for f, rows in sizes.items()]).astype(np.uint64)
+    asked = np.append(asked, np.uint64((3 << 32) + 0xFFFF_FFFF))
     order = rng.permutation(len(asked))
     assert len(order) > CHUNK
     found, alive = moves.apply(asked[order])
-    expected = {int(a): (20 << 32) + i for i, a in enumerate(np.concatenate(list(survivors.values())))}
+    expected = {int(a): (99 << 32) + i for i, a in enumerate(np.concatenate(list(survivors.values())))}
     assert [int(a) if b else None for a, b in zip(found, alive, strict=True)] == [
         expected.get(int(a)) for a in asked[order]
     ]

@@ -22,6 +22,12 @@ Fragments = npt.NDArray[np.uint32]
 # Addresses looked up at once, few enough for temporaries to stay in the processor's caches.
 CHUNK = 1 << 15
 
+# Rows are looked up by words of 64; where a word lies in a single run, how far that moves is all there is to know.
+WORD_BITS = np.uint64(6)
+SEVERAL = np.uint64(1 << 63)
+# Fragments of very different sizes would waste more than so many words for each one in use.
+MOST_WASTE = 4
+
 # By number, a bit for each of the bits up to that number.
 UP_TO = (np.uint64(2) << np.arange(64, dtype=np.uint64)) - np.uint64(1)
 
@@ -79,44 +85,100 @@ class Moves:
         return moved, alive
 
     def _apply(self, addresses: Addresses, moved: Addresses, alive: Mask) -> None:
+        """Most rows lie in a word of a single run."""
+        if self._whole_words is None:
+            self._apply_by_bits(addresses, moved, alive)
+            return
+        firsts, last, distances = self._whole_words
+        word = np.minimum((addresses & OFFSET_MASK) >> WORD_BITS, last).view(np.int64)
+        word += firsts.take((addresses >> OFFSET_BITS).view(np.int64), mode="clip")
+        distance = distances.take(word, mode="clip")
+        np.add(addresses, distance, out=moved)
+        np.not_equal(distance, SEVERAL, out=alive)
+        others = np.flatnonzero(~alive)
+        if len(others):
+            found, there = np.empty(len(others), dtype=np.uint64), np.empty(len(others), dtype=np.bool_)
+            self._apply_by_bits(addresses[others], found, there)
+            moved[others], alive[others] = found, there
+
+    @cached_property
+    def _whole_words(self) -> tuple[npt.NDArray[np.int64], np.uint64, Addresses] | None:
+        """By fragment id its first word, negative for fragments that stay; the number of the last word that each
+        fragment has; and how far the rows of each word move, SEVERAL where they move differently or some are gone. The
+        word before all stands for what stays."""
+        offsets = self.starts & OFFSET_MASK
+        # One word more than any fragment needs: whatever is beyond its rows comes to lie there.
+        words = int((offsets + self.lengths).max(initial=np.uint64(0)) >> WORD_BITS) + 2
+        used = int(self.lengths.sum() >> WORD_BITS) + 2 * len(self.fragments)
+        if words * len(self.fragments) > MOST_WASTE * used:
+            return None
+        firsts = np.full(int(self.fragments[-1]) + 2, -1 << 40, dtype=np.int64)
+        firsts[self.fragments] = np.arange(len(self.fragments)) * words + 1
+        distances = np.full(words * len(self.fragments) + 1, SEVERAL, dtype=np.uint64)
+        distances[0] = 0
+        base = firsts[fragment_of(self.starts)]
+        begin = base + ((offsets + np.uint64(63)) >> WORD_BITS).astype(np.int64)
+        count = np.maximum(base + ((offsets + self.lengths) >> WORD_BITS).astype(np.int64) - begin, 0)
+        within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        distances[np.repeat(begin, count) + within] = np.repeat(self.targets - self.starts, count)
+        return firsts, np.uint64(words - 1), distances
+
+    def _apply_by_bits(self, addresses: Addresses, moved: Addresses, alive: Mask) -> None:
         words, bits, before, runs = self._directory
-        first = words.take((addresses >> OFFSET_BITS).astype(np.int64), mode="clip")
+        first, last = words.take((addresses >> OFFSET_BITS).astype(np.int64), axis=0, mode="clip").T
         offsets = addresses.astype(np.uint32)  # the lower half
-        word = first + (offsets >> np.uint32(6))
+        # No run of a fragment reaches beyond its last word, nor does any address, unless files are damaged.
+        word = np.minimum(first + (offsets >> np.uint32(WORD_BITS)), last)
         seen = bits.take(word, mode="clip") & UP_TO.take(offsets & np.uint32(63))
-        start, length, target = runs.take(before.take(word, mode="clip") + np.bitwise_count(seen), axis=0).T
-        along = addresses - start  # wraps around where no run is before it, to more than any length
-        np.less(along, length, out=alive)
-        np.add(along, target, out=moved)
+        end, distance = runs.take(before.take(word, mode="clip") + np.bitwise_count(seen), axis=0).T
+        np.less(addresses, end, out=alive)
+        np.add(addresses, distance, out=moved)
         stays = first < 0
         if stays.any():
             alive[stays] = True
             moved[stays] = addresses[stays]
 
+    def _apply_by_search(self, addresses: Addresses) -> tuple[Addresses, Mask]:
+        """Without a directory, which takes longer to make than a few addresses to find."""
+        if not len(self.fragments) or not len(addresses):
+            return addresses, np.ones(len(addresses), dtype=np.bool_)
+        fragments = fragment_of(addresses)
+        at = np.minimum(np.searchsorted(self.fragments, fragments), len(self.fragments) - 1)
+        stays = self.fragments[at] != fragments
+        if not len(self.starts):
+            return addresses, stays
+        run = np.maximum(np.searchsorted(self.starts, addresses, "right") - 1, 0)
+        along = addresses - self.starts[run]  # wraps around where no run is before it, to more than any length
+        alive = stays | (along < self.lengths[run])
+        return np.where(stays, addresses, along + self.targets[run]), alive
+
     @cached_property
     def _directory(self) -> tuple[npt.NDArray[np.int64], Addresses, npt.NDArray[np.int64], Addresses]:
-        """Counting bits is many times faster than searching among many runs. By fragment id its first word, negative
-        for fragments that stay; per word of 64 rows a bit for each run that starts there, and how many runs start
-        before; and the runs as rows of start, length and target, behind one that holds nothing."""
+        """Counting bits is many times faster than searching among many runs. By fragment id its first and last word,
+        negative for fragments that stay; per word of 64 rows a bit for each run that starts there, and how many runs
+        start before; and of each run where it ends and how far it moves, modulo 2**64, behind one that holds nothing.
+        """
         place = np.searchsorted(self.fragments, fragment_of(self.starts))
         offsets = self.starts & OFFSET_MASK
         ends = np.zeros(len(self.fragments), dtype=np.uint64)
         np.maximum.at(ends, place, offsets + self.lengths)
         sizes = (ends >> np.uint64(6)).astype(np.int64) + 1
         firsts = np.cumsum(sizes) - sizes
-        words = np.full(int(self.fragments[-1]) + 2, -1 << 40, dtype=np.int64)
-        words[self.fragments] = firsts
+        words = np.full((int(self.fragments[-1]) + 2, 2), -1 << 40, dtype=np.int64)
+        words[self.fragments] = np.stack([firsts, firsts + sizes - 1], axis=1)
         bits = np.zeros(int(sizes.sum()), dtype=np.uint64)
         at = firsts[place] + (offsets >> np.uint64(6)).astype(np.int64)
         np.bitwise_or.at(bits, at, np.uint64(1) << (offsets & np.uint64(63)))
-        held = np.bitwise_count(bits).astype(np.int64)
-        runs = np.stack([self.starts, self.lengths, self.targets], axis=1)
-        return words, bits, np.cumsum(held) - held, np.concatenate([np.zeros((1, 3), dtype=np.uint64), runs])
+        held = np.bitwise_count(bits)
+        runs = np.stack([self.starts + self.lengths, self.targets - self.starts], axis=1)
+        before = np.cumsum(held, dtype=np.int64)
+        before -= held
+        return words, bits, before, np.concatenate([np.zeros((1, 2), dtype=np.uint64), runs])
 
     def then(self, later: Moves) -> Moves:
         """Both, one after the other."""
         pieces = self._cut(np.unique(np.concatenate([later.starts, later.starts + later.lengths])))
-        targets, alive = later.apply(pieces.targets)
+        targets, alive = later._apply_by_search(pieces.targets)
         kept = Moves(pieces.starts[alive], pieces.lengths[alive], targets[alive], self.fragments)
         return Moves.joined([kept, later])
 

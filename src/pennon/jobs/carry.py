@@ -78,10 +78,19 @@ class Carrier:
             addresses, kept = self._locate(ids)
         elif self._reuse is not None:
             addresses, kept = self._reuse.remap(ids)
-        kept &= self._covered[np.minimum(fragment_of(addresses), len(self._covered) - 1)]
+        if not self._covers_all(addresses):
+            kept &= self._covered.take(fragment_of(addresses), mode="clip")
         if self._locate is None and len(self._deleted):
             kept &= ~contains(self._deleted, addresses)
         return (addresses if self._locate is None else ids), kept
+
+
+    def _covers_all(self, addresses: Addresses) -> bool:
+        """As a rule it does, and that is known from the lowest and the highest address."""
+        if not len(addresses):
+            return True
+        low, high = int(addresses.min()) >> 32, int(addresses.max()) >> 32
+        return high < len(self._covered) and bool(self._covered[low : high + 1].all())
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from pennon.index.vector import pq_lists, probing, rabitq_scorer
+from pennon.index.vector import pq_lists, probing
 from pennon.index.vector.flat import FlatQuantizer
 from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.metric import Metric
@@ -97,11 +97,6 @@ def check(found: Found, expected: list[dict[tuple[int, int], float]], k: int) ->
         )
         told = [distances[pair] for pair in pairs[:count]]
         np.testing.assert_allclose(found.distances[row, :count], told, atol=1e-5 * spread, rtol=0)
-
-
-@pytest.fixture(autouse=True)
-def _sift_small_partitions(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    monkeypatch.setattr(rabitq_scorer, "SIFTED_ROWS", 100)
 
 
 @pytest.mark.parametrize("queries", QUERIES)

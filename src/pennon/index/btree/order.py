@@ -59,10 +59,25 @@ def fixed_keys(values: pa.Array) -> npt.NDArray[Any] | None:
 
 def argsort(values: pa.Array) -> Indices:
     """A permutation that sorts the values."""
+    order = order_of(values)
+    return np.arange(len(values)) if order is None else order
+
+
+def order_of(values: pa.Array) -> Indices | None:
+    """A permutation that sorts the values, None where they are in order."""
+    if is_sorted(values):
+        return None
     keys = fixed_keys(values)
-    if keys is not None:
-        return argsort_keys(keys)
-    return _argsort_bytes(*_byte_layout(values)) if len(values) > 1 else np.arange(len(values))
+    return _argsort_bytes(*_byte_layout(values)) if keys is None else _argsort_unsorted(keys)
+
+
+def places_before(values: pa.Array, pivots: pa.Array) -> list[int]:
+    """How many of the ascending values come before each of the pivots."""
+    keys, wanted = fixed_keys(values), fixed_keys(pivots)
+    if keys is not None and wanted is not None:
+        return keys.searchsorted(wanted, "left").tolist()
+    ascending = SortedValues(values)
+    return [ascending.position(pivot, "left") for pivot in pivots]
 
 
 def is_sorted(values: pa.Array) -> bool:
@@ -139,10 +154,13 @@ def same_value(left: pa.Scalar, right: pa.Scalar) -> bool:
 def argsort_keys(keys: npt.NDArray[Any]) -> Indices:
     """Sort integers by packing each with its position into one word: numpy sorts plain words several times faster
     than it sorts indirectly."""
-    n = len(keys)
-    if n < 2 or bool(np.all(keys[1:] >= keys[:-1])):
-        return np.arange(n)
-    low = keys.min()
+    if len(keys) < 2 or bool(np.all(keys[1:] >= keys[:-1])):
+        return np.arange(len(keys))
+    return _argsort_unsorted(keys)
+
+
+def _argsort_unsorted(keys: npt.NDArray[Any]) -> Indices:
+    n, low = len(keys), keys.min()
     # Differences are taken modulo 2**64, so that the full range of int64 fits.
     words = keys.astype(np.int64 if keys.dtype.kind == "i" else np.uint64).view(np.uint64)
     words = words - np.uint64(int(low) % 2**64)

@@ -18,10 +18,10 @@ from pennon.format.files import write_lance_file
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
 from pennon.index.btree.lookup import PageStats
-from pennon.index.btree.order import SortedValues, argsort, exchange_type, is_sorted
+from pennon.index.btree.order import argsort, exchange_type, order_of, places_before
 
-# Rows sorted at once while runs are merged: large enough for numpy, small enough to stay near the processor's caches.
-MERGE_ROWS = 1 << 20
+# Rows sorted at once while runs are merged: large enough for numpy, small enough to stay in the processor's caches.
+MERGE_ROWS = 1 << 17
 MERGE_BYTES = 128 << 20
 
 RUN_FIELDS = ("values", "ids")
@@ -70,9 +70,9 @@ def gather_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.Data
 def sort_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
     """Put unsorted rows in order."""
     run = gather_run(chunks, value_type)
-    if is_sorted(run.values):
+    order = order_of(run.values)
+    if order is None:
         return run
-    order = argsort(run.values)
     return Run(run.null_ids, take(run.values, order), np.take(run.ids, order))
 
 
@@ -106,34 +106,31 @@ def take(values: pa.Array, order: npt.NDArray[np.intp]) -> pa.Array:
 def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
     """The rows of sorted runs in order, a bounded number at a time."""
     runs = [run for run in runs if run.rows]
-    if len(runs) == 1:
-        yield from _bounded(runs[0])
+    if len(runs) < 2:
+        for run in runs:
+            yield from _bounded(run)
         return
     for run in runs:
         if len(run.null_ids):
             yield Run(run.null_ids, run.values[:0], run.ids[:0])
-    sorted_values = [SortedValues(run.values) for run in runs]
-    starts = [0] * len(runs)
-    for pivot in _pivots(runs):
-        stops = [len(v) if pivot is None else v.position(pivot, "left") for v in sorted_values]
-        parts = [(run.values[a:b], run.ids[a:b]) for run, a, b in zip(runs, starts, stops, strict=True) if b > a]
+    pivots = _pivots(runs)
+    cuts = [[0, *places_before(run.values, pivots), len(run.values)] for run in runs]
+    for piece in range(len(pivots) + 1):
+        spans = [(run, places[piece], places[piece + 1]) for run, places in zip(runs, cuts, strict=True)]
+        parts = [(run.values[start:stop], run.ids[start:stop]) for run, start, stop in spans if stop > start]
         if parts:
             yield sort_run(parts, runs[0].values.type) if len(parts) > 1 else Run(runs[0].null_ids[:0], *parts[0])
-        starts = stops
 
 
-def _pivots(runs: Sequence[Run]) -> list[pa.Scalar | None]:
-    """Values that cut the merged rows into pieces of about MERGE_ROWS rows; None ends the last piece."""
+def _pivots(runs: Sequence[Run]) -> pa.Array:
+    """Ascending values that cut the merged rows into pieces of about MERGE_ROWS rows."""
     rows = sum(len(run.ids) for run in runs)
     size = sum(run.values.nbytes for run in runs)
     pieces = max(-(-rows // MERGE_ROWS), -(-size // MERGE_BYTES))
-    if pieces <= 1:
-        return [None]
-    step = max(1, rows // (pieces * 64))
+    step = max(1, rows // (pieces * 64)) if pieces > 1 else rows + 1  # none for a single piece
     sample = pa.concat_arrays([take(run.values, np.arange(step - 1, len(run.values), step)) for run in runs])
-    sample = take(sample, argsort(sample))
     cuts = np.unique(np.arange(1, pieces) * len(sample) // pieces)
-    return [*(sample[int(c)] for c in cuts if c < len(sample)), None]
+    return take(sample, argsort(sample)[cuts[cuts < len(sample)]])
 
 
 def write_pages(

@@ -36,8 +36,7 @@ from pennon.index.vector.rabitq_layout import (
     unpack_rows,
     unpack_stream,
 )
-from pennon.index.vector.rabitq_scorer import Estimator, RabitScorer
-from pennon.index.vector.rabitq_signs import Signs
+from pennon.index.vector.rabitq_scorer import Estimator, RabitScorer, Signs, in_words
 from pennon.index.vector.rotation import FastRotation, MatrixRotation, Rotation
 from pennon.index.vector.tensor import read_tensor, to_tensor
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, list_type, row_chunks
@@ -149,12 +148,12 @@ class RabitQuantizer(Model):
         return np.concatenate([plain, self.rotation.apply_to_queries(plain)], axis=1)
 
     def scorer(self, columns: Columns, centroid: Vectors) -> RabitScorer:
-        centre, codes = centroid.astype(np.float32), columns[SIGNS]
+        centre, codes = centroid.astype(np.float32), np.ascontiguousarray(columns[SIGNS])
         error = columns[ERROR] if self.extra_bits else np.zeros(len(codes), dtype=np.float32)
-        signs = Signs.of(codes, columns[ADD], columns[SCALE], error)
+        signs = Signs(in_words(codes), np.stack([columns[ADD], columns[SCALE], error]))
         if not self.extra_bits:
             turned = self.rotation.apply_to_queries(centre[None])[0] if self.estimator == RESIDUAL_QUERY else None
-            return RabitScorer(signs.codes, signs.factors[:2], self._estimator, signs, centre, turned)
+            return RabitScorer(codes, signs.factors[:2], self._estimator, signs, centre, turned)
         width = np.uint16 if self.num_bits > 8 else np.uint8
         high = np.unpackbits(codes, axis=1, count=self.dim, bitorder="little").astype(width) << width(self.extra_bits)
         numbers = high | unpack_blocked(columns[EXTRA], self.extra_bits, self.dim)

@@ -9,9 +9,9 @@ and add, a query has its slope and shift in a partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,19 +20,18 @@ import numpy.typing as npt
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.products import inner_products
 from pennon.index.vector.quantizer import ScorerBase
-from pennon.index.vector.rabitq_signs import SignQuery, Signs
-from pennon.index.vector.scan import keys_of
+from pennon.index.vector.scan import POSITION_BITS, keys_of, widened
 from pennon.index.vector.topk import smallest
-from pennon.index.vector.vectors import Floats, Mask, Positions, row_chunks
+from pennon.index.vector.vectors import Codes, Floats, Mask, Numbers, Positions, Words, row_chunks
 
-# [n, dim] numbers, or [n, dim / 8] bytes of bits.
-Numbers = npt.NDArray[np.unsignedinteger[Any]]
-
-# Signs alone tell which rows may be among the nearest, where there are more rows than this.
-SIFTED_ROWS = 2048
 # In units of the error stored with a row, 1.9 standard deviations: what is added to the distance of the k-th and taken
 # from a row's own before that row is passed over. The two together make a miss all but impossible.
 SIFTING_ERRORS = 2
+
+WORD_BYTES = 8
+
+# [8, 256]: which items of eight a byte selects.
+_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[None], axis=0, bitorder="little").astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +44,35 @@ class Asked:
     shifts: Floats
     lengths: Floats  # of what products with the grid stand for; errors of rows grow with it
 
-    def distances(self, products: Floats, middle: float, add: Floats, scale: Floats, counts: Positions) -> Floats:
-        """Of one query, in place of its products with the rows of the partitions, so many of each."""
-        found = products
-        found -= self.sums * np.float32(middle)
-        found *= scale
-        found += add if self.slopes is None else np.repeat(self.slopes, counts) * add
-        found += np.repeat(self.shifts, counts)
-        return found
+
+@dataclass(frozen=True, eq=False)
+class Planes:
+    """One query for a first look at signs: its items as numbers of a few bits, a plane for each bit."""
+
+    words: Words  # [dim / 64, planes]
+    scale: Floats  # as `rabitq_kernels` takes it, and `places` for each partition
+    places: Floats
+
+    @classmethod
+    def of(cls, asked: Asked) -> Planes:
+        point, bits = asked.points[0], np.arange(kernels().PLANES, dtype=np.uint8)[:, None]
+        low = point.min()
+        step = max((point.max() - low) / np.float32((1 << len(bits)) - 1), np.finfo(np.float32).tiny)
+        numbers = np.rint((point - low) / step).astype(np.uint8)
+        # 5 standard deviations of the sum of so many roundings as a row has bits, about half of all.
+        rounding = step * np.sqrt(len(point))
+        slopes = np.ones_like(asked.shifts) if asked.slopes is None else asked.slopes
+        return cls(
+            in_words(np.packbits(numbers >> bits & 1, axis=1, bitorder="little")),
+            np.array([low, step, asked.sums[0] / 2, rounding], dtype=np.float32),
+            np.stack([slopes, asked.shifts, asked.lengths * np.float32(SIFTING_ERRORS)], axis=1),
+        )
+
+
+def in_words(codes: Codes) -> Words:
+    """Rows of bytes as columns of words, filled up with zeros."""
+    words = widened(codes, -(-codes.shape[1] // WORD_BYTES) * WORD_BYTES).view(np.uint64)
+    return np.ascontiguousarray(words.T)
 
 
 @dataclass(frozen=True)
@@ -91,83 +111,54 @@ class Estimator:
     def scan(
         self, query: Floats, probed: Sequence[RabitScorer], k: int, allowed: Mask | None = None
     ) -> tuple[Floats, Positions]:
-        counts = np.array([len(one) for one in probed])
         if self.residual_query:
-            found = np.concatenate([one.distances(query)[0] for one in probed])
-            if allowed is not None:
-                found[~allowed] = np.inf
-            values, numbers = smallest(found[None], k)
-            return values[0], keys_of(numbers[0], counts)
+            return self._scan_residual(query, probed, k, allowed)
         asked = self.ask(query, np.stack([one.centroid for one in probed]), None)
-        rows = None if allowed is None else np.flatnonzero(allowed)
-        if (counts.sum() if rows is None else len(rows)) > SIFTED_ROWS:
-            rows = self._sifted(asked, probed, counts, k, allowed)
-        if rows is None:
-            values, numbers = self._measured(asked, probed, counts, k)
-            return values, keys_of(numbers, counts)
-        parts, picked = _picked(probed, counts, rows)
-        values, numbers = self._measured(asked, parts, picked, k)
-        return values, keys_of(np.append(rows, -1)[numbers], counts)
+        compare = kernels().nearest_numbers if self.extra_bits else kernels().nearest_signs
+        point = asked.points[0] if self.extra_bits else asked.points[0].reshape(-1, 8) @ _BITS
+        middle, planes = asked.sums[0] * np.float32(self.middle), Planes.of(asked)
+        highs, values = np.full((2, k), np.inf, dtype=np.float32)
+        keys = np.full(k, -1, dtype=np.int64)
+        for number, (one, mask) in enumerate(zip(probed, _masks(probed, allowed), strict=True)):
+            look = one.signs.words, one.signs.factors, planes.words, planes.scale, planes.places[number], mask, highs
+            compare(*look, one.codes, one.factors, point, middle, number << POSITION_BITS, values, keys)
+        order = np.lexsort((keys, values))
+        return values[order], keys[order]
 
     def floats(self, codes: Numbers) -> Floats:
         if not self.extra_bits:
             codes = np.unpackbits(codes, axis=1, count=self.dim, bitorder="little")
         return codes.astype(np.float32)
 
-    def _sifted(
-        self, asked: Asked, probed: Sequence[RabitScorer], counts: Positions, k: int, allowed: Mask | None
-    ) -> Positions:
-        """The rows that may be among the nearest, judged by their signs."""
-        query = SignQuery(asked.points[0], probed[0].signs.codes.shape[1])
-        ends = np.cumsum(counts)
-        rough = np.empty(ends[-1], dtype=np.float32)
-        slopes = [None] * len(probed) if asked.slopes is None else asked.slopes.tolist()
-        half = asked.sums[0] / np.float32(2)
-        for one, end, slope, shift in zip(probed, ends.tolist(), slopes, asked.shifts.tolist(), strict=True):
-            part = rough[end - len(one) : end]
-            query.products(one.signs.codes, part)
-            add, scale, _ = one.signs.factors
-            part -= half
-            part *= scale
-            part += add if slope is None else add * np.float32(slope)
-            part += np.float32(shift)
+    def _scan_residual(
+        self, query: Floats, probed: Sequence[RabitScorer], k: int, allowed: Mask | None
+    ) -> tuple[Floats, Positions]:
+        found = np.concatenate([one.distances(query)[0] for one in probed])
         if allowed is not None:
-            rough[~allowed] = np.inf
-        nearest = smallest(rough[None], k)[1][0]
-        if nearest[-1] < 0:
-            return np.flatnonzero(np.isfinite(rough))
-        found, weights = rough[nearest], asked.lengths * np.float32(SIFTING_ERRORS)
-        for one, end, weight in zip(probed, ends.tolist(), weights, strict=True):
-            _, scale, error = one.signs.factors
-            part = rough[end - len(one) : end]
-            if self.extra_bits:
-                part -= error * weight
-            part += scale * np.float32(query.rounding)  # scales are negative
-        # What distances are at least has been taken from what they are about, so twice that is what they are at most.
-        # The k-th smallest of these is no more than the greatest of any k of them.
-        return np.flatnonzero(rough <= (2 * found - rough[nearest]).max())
-
-    def _measured(self, asked: Asked, parts: Sequence[Coded], counts: Positions, k: int) -> tuple[Floats, Positions]:
-        """The nearest of rows, which are numbered through."""
-        codes, products = np.concatenate([part.codes for part in parts]), np.empty(counts.sum(), dtype=np.float32)
-        for rows in row_chunks(len(codes), self.dim):
-            np.matmul(self.floats(codes[rows]), asked.points[0], out=products[rows])
-        add, scale = np.concatenate([part.factors for part in parts], axis=1)
-        found = asked.distances(products, self.middle, add, scale, counts)
+            found[~allowed] = np.inf
         values, numbers = smallest(found[None], k)
-        return values[0], numbers[0]
+        return values[0], keys_of(numbers[0], [len(one) for one in probed])
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
-    """Some rows of a partition."""
+class Signs:
+    """Of the rows of a partition, with the factors that belong to them."""
 
-    codes: Numbers
+    words: Words  # [dim / 64, n]
+    factors: Floats  # [3, n]: add, scale, and how far the distances of signs may be off, per unit of the query
+
+    @property
+    def nbytes(self) -> int:
+        return self.words.nbytes + self.factors.nbytes
+
+    def take(self, positions: npt.NDArray[np.integer[Any]]) -> Signs:
+        return Signs(self.words.take(positions, axis=1), self.factors.take(positions, axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class RabitScorer(ScorerBase):
+    codes: Numbers  # [n, dim] numbers, or [n, dim / 8] bytes of bits
     factors: Floats  # [2, n], add and scale
-
-
-@dataclass(frozen=True, eq=False)
-class RabitScorer(Coded, ScorerBase):
     quantizer: Estimator
     signs: Signs
     centroid: Floats
@@ -178,8 +169,7 @@ class RabitScorer(Coded, ScorerBase):
 
     @property
     def nbytes(self) -> int:
-        extra = self.codes.nbytes + self.factors.nbytes if self.quantizer.extra_bits else 0
-        return extra + self.signs.nbytes + 2 * self.centroid.nbytes
+        return self.codes.nbytes + self.factors.nbytes + self.signs.nbytes + 2 * self.centroid.nbytes
 
     def distances(self, queries: Floats) -> Floats:
         turned = None if self.turned_centroid is None else self.turned_centroid[None]
@@ -198,17 +188,15 @@ class RabitScorer(Coded, ScorerBase):
         return replace(self, codes=codes, factors=factors, signs=self.signs.take(positions))
 
 
-def _picked(probed: Sequence[RabitScorer], counts: Positions, rows: Positions) -> tuple[list[Coded], Positions]:
-    """Some rows, ascending and numbered through the partitions: those of each partition that has any, and how many of
-    each partition they are."""
-    ends = np.cumsum(counts)
-    pieces = list(zip(probed, ends - counts, _cuts(rows, ends), strict=True))
-    picked = np.array([stop - start for _, _, (start, stop) in pieces])
-    chosen = [(one, rows[start:stop] - first) for one, first, (start, stop) in pieces if start < stop]
-    chosen = chosen or [(probed[0], rows)]
-    return [Coded(one.codes.take(at, axis=0), one.factors.take(at, axis=1)) for one, at in chosen], picked
+def _masks(probed: Sequence[RabitScorer], allowed: Mask | None) -> list[Mask]:
+    """Of each partition; an empty one allows all."""
+    if allowed is None:
+        return [np.empty(0, dtype=np.bool_)] * len(probed)
+    return np.split(allowed, np.cumsum([len(one) for one in probed])[:-1])
 
 
-def _cuts(rows: Positions, ends: Positions) -> Iterator[tuple[int, int]]:
-    """Where the ascending rows of each partition begin and end."""
-    return pairwise([0, *np.searchsorted(rows, ends).tolist()])
+def kernels() -> ModuleType:
+    """Compiled code is not loaded before it is needed: importing its compiler alone takes a moment, and memory."""
+    from pennon.index.vector import rabitq_kernels  # noqa: PLC0415
+
+    return rabitq_kernels

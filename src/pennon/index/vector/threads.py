@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
@@ -26,6 +27,13 @@ OPENBLAS_NAMES = (
 
 _lock = Lock()
 _users, _threads_before = 0, 0
+
+
+def cores() -> int:
+    """Those this process may use: in a container fewer than the machine has, in a Spark task those of the task."""
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    return min(mine, int(told)) if told.isdecimal() and int(told) else mine
 
 
 @contextmanager

@@ -12,6 +12,8 @@ import pyarrow as pa
 Floats = npt.NDArray[np.float32]
 Vectors = npt.NDArray[np.floating[Any]]
 Codes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.unsignedinteger[Any]]
+Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
