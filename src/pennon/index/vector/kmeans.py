@@ -41,6 +41,13 @@ BATCH_POINTS = 8  # a centroid, at least
 # would look at fewer rows.
 MOVED_TO_LOSS = 4.0
 
+# A centroid of several clusters that lie apart never lets go of them. It is known by points that a few centroids in its
+# place would have with so small a part of the loss; points that fill their space lose a little of it with each.
+TORN_LOSS = 0.25
+TORN_CLUSTERS = 6
+TORN_POINTS = 2048
+TORN_ROUNDS = 16
+
 # Passes move a centroid beyond the mean of its points: it would go on in that direction for many passes.
 STRIDE = 1.8
 
@@ -144,8 +151,9 @@ def train_kmeans(
             for batch in np.array_split(half, min(BATCHES, len(half) // (BATCH_POINTS * k))):
                 found = _partials(batch, centroids, spherical, threads)
                 centroids = updated(centroids, found, spherical=spherical, refill=MOVED_TO_LOSS, seed=rng)
-            centroids = passes(half, centroids, last=False).centroids
-        centroids, loss, iterations = passes(rows, centroids, last=True)
+            (centroids, _, _), found = passes(half, centroids, last=False)
+            centroids = _mended(half, centroids, found, spherical, threads, rng)
+        (centroids, loss, iterations), _ = passes(rows, centroids, last=True)
     return Clustering((centroids + middle).astype(np.result_type(points, np.float32)), loss, iterations)
 
 
@@ -159,10 +167,10 @@ def _passes(
     threads: int,
     rng: np.random.Generator,
     last: bool,
-) -> Clustering:
-    """Over all these points, until the loss hardly falls."""
-    loss, iterations, done = np.inf, 0, False
-    while not done:
+) -> tuple[Clustering, Partials]:
+    """Over all these points, until the loss hardly falls; with what the last pass found."""
+    loss, iterations = np.inf, 0
+    while True:
         found = _partials(rows, centroids, spherical, threads)
         iterations += 1
         done = iterations >= max_iters or loss - found.loss <= tolerance * found.loss
@@ -170,7 +178,60 @@ def _passes(
         ends = done and last
         stride, refill = (1.0, np.inf) if ends else (STRIDE, 0.0)
         centroids = updated(centroids, found, spherical=spherical, stride=stride, refill=refill, seed=rng)
-    return Clustering(centroids, loss, iterations)
+        if done:
+            return Clustering(centroids, loss, iterations), found
+
+
+def _mended(
+    rows: Floats, centroids: Vectors, found: Partials, spherical: bool, threads: int, rng: np.random.Generator
+) -> Vectors:
+    """With a second centroid for each that stands for clusters far apart, taken from where it is missed least. `found`
+    is what a pass has found lately."""
+    for _ in range(TORN_ROUNDS):
+        suspects = np.flatnonzero(found.losses > MOVED_TO_LOSS * found.losses.mean())
+        if not len(suspects):
+            break
+        ids = _nearest(rows, centroids, spherical, threads)[0]
+        torn = {i: pair for i in suspects.tolist() if (pair := _torn(rows[ids == i], spherical, rng)) is not None}
+        if not torn:
+            break
+        # Without a centroid its points would go to the next one, most of them.
+        steps = faiss.knn(centroids, centroids, 2)[0][:, 1]
+        missed = np.linalg.norm(found.sums, axis=1) * steps / 2 if spherical else found.counts * steps
+        missed[list(torn)] = np.inf
+        worst = sorted(torn, key=lambda i: -found.losses[i])
+        pairs = list(zip(worst, np.argsort(missed, kind="stable").tolist(), strict=False))
+        pairs = [(i, spare) for i, spare in pairs if missed[spare] < found.losses[i] / 2]
+        if not pairs:
+            break
+        centroids = centroids.copy()
+        for i, spare in pairs:
+            centroids[[i, spare]] = torn[i]
+        centroids = updated(centroids, _partials(rows, centroids, spherical, threads), spherical=spherical, seed=rng)
+        found = _partials(rows, centroids, spherical, threads)
+    return centroids
+
+
+def _torn(rows: Floats, spherical: bool, rng: np.random.Generator) -> Vectors | None:
+    """Two centroids in place of one, where these points lie so far apart that a few make all the difference."""
+    if len(rows) < 2:
+        return None
+    if len(rows) > TORN_POINTS:
+        rows = rows[rng.choice(len(rows), TORN_POINTS, replace=False)]
+    points = rows[:, :-2]
+    distances = _nearest(rows, _centres(points.mean(axis=0, keepdims=True), spherical), spherical)[1]
+    before = distances.sum(dtype=np.float64)
+    # One more at a time, each where the farthest point is.
+    centroids = _centres(points[distances.argmax()][None], spherical)
+    for count in range(2, min(TORN_CLUSTERS, len(rows)) + 1):
+        farthest = points[_nearest(rows, centroids, spherical)[1].argmax()][None]
+        centroids = np.concatenate([centroids, _centres(farthest, spherical)])
+        for _ in range(2):
+            centroids = updated(centroids, _partials(rows, centroids, spherical), spherical=spherical, refill=np.inf)
+        ids, distances = _nearest(rows, centroids, spherical)
+        if distances.sum(dtype=np.float64) < TORN_LOSS * count ** (-2 / points.shape[1]) * before:
+            return centroids[np.argsort(-np.bincount(ids, minlength=count), kind="stable")[:2]]
+    return None
 
 
 def hierarchical_start(points: Vectors, k: int, *, spherical: bool = False, seed: int = 0) -> Vectors:
@@ -198,6 +259,10 @@ def hierarchical_start(points: Vectors, k: int, *, spherical: bool = False, seed
 
 def _middle(centroids: Vectors, spherical: bool) -> Doubles:
     return np.zeros(centroids.shape[1]) if spherical else centroids.mean(axis=0, dtype=np.float64)
+
+
+def _centres(points: Floats, spherical: bool) -> Floats:
+    return _directions(points).astype(np.float32) if spherical else points
 
 
 def _directions(vectors: Vectors) -> Doubles:
