@@ -85,10 +85,10 @@ class FragmentReuse:
 
     @cached_property
     def moves(self) -> Moves:
-        """All versions at once."""
+        """All versions at once. The newest first: only the runs of the version that is added are cut then."""
         result = Moves.none()
-        for version in self.versions:
-            result = result.then(Moves.joined([group.moves for group in version.groups]))
+        for version in reversed(self.versions):
+            result = Moves.joined([group.moves for group in version.groups]).then(result)
         return result
 
     @cached_property

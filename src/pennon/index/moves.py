@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from pennon.format.addresses import OFFSET_BITS, OFFSET_MASK, Addresses, fragment_of
+from pennon.format.addresses import OFFSET_BITS, OFFSET_MASK, Addresses, fragment_of, sorted_unique
 
 Mask = npt.NDArray[np.bool_]
 Fragments = npt.NDArray[np.uint32]
@@ -70,7 +70,7 @@ class Moves:
             np.concatenate([np.empty(0, dtype=np.uint64), *arrays])
             for arrays in ([p.starts for p in parts], [p.lengths for p in parts], [p.targets for p in parts])
         )
-        order = np.argsort(starts)
+        order = np.argsort(starts, kind="stable")  # the parts are in order: that is merging them
         fragments = np.unique(np.concatenate([np.empty(0, dtype=np.uint32), *(p.fragments for p in parts)]))
         return cls(starts[order], lengths[order], targets[order], fragments)
 
@@ -79,27 +79,30 @@ class Moves:
         if not len(self.fragments) or not len(addresses):
             return addresses, np.ones(len(addresses), dtype=np.bool_)
         moved, alive = np.empty_like(addresses), np.empty(len(addresses), dtype=np.bool_)
-        for start in range(0, len(addresses), CHUNK):
-            some = slice(start, start + CHUNK)
-            self._apply(addresses[some], moved[some], alive[some])
+        others = slice(None)
+        if self._whole_words is not None:
+            for start in range(0, len(addresses), CHUNK):
+                some = slice(start, start + CHUNK)
+                self._apply_by_words(*self._whole_words, addresses[some], moved[some], alive[some])
+            others = np.flatnonzero(~alive)
+        moved[others], alive[others] = self._apply_by_bits(addresses[others])
         return moved, alive
 
-    def _apply(self, addresses: Addresses, moved: Addresses, alive: Mask) -> None:
-        """Most rows lie in a word of a single run."""
-        if self._whole_words is None:
-            self._apply_by_bits(addresses, moved, alive)
-            return
-        firsts, last, distances = self._whole_words
+    def _apply_by_words(
+        self,
+        firsts: npt.NDArray[np.int64],
+        last: np.uint64,
+        distances: Addresses,
+        addresses: Addresses,
+        moved: Addresses,
+        alive: Mask,
+    ) -> None:
+        """What lies in words of a single run. Other rows are not alive yet."""
         word = np.minimum((addresses & OFFSET_MASK) >> WORD_BITS, last).view(np.int64)
         word += firsts.take((addresses >> OFFSET_BITS).view(np.int64), mode="clip")
         distance = distances.take(word, mode="clip")
         np.add(addresses, distance, out=moved)
         np.not_equal(distance, SEVERAL, out=alive)
-        others = np.flatnonzero(~alive)
-        if len(others):
-            found, there = np.empty(len(others), dtype=np.uint64), np.empty(len(others), dtype=np.bool_)
-            self._apply_by_bits(addresses[others], found, there)
-            moved[others], alive[others] = found, there
 
     @cached_property
     def _whole_words(self) -> tuple[npt.NDArray[np.int64], np.uint64, Addresses] | None:
@@ -114,16 +117,17 @@ class Moves:
             return None
         firsts = np.full(int(self.fragments[-1]) + 2, -1 << 40, dtype=np.int64)
         firsts[self.fragments] = np.arange(len(self.fragments)) * words + 1
-        distances = np.full(words * len(self.fragments) + 1, SEVERAL, dtype=np.uint64)
-        distances[0] = 0
         base = firsts[fragment_of(self.starts)]
         begin = base + ((offsets + np.uint64(63)) >> WORD_BITS).astype(np.int64)
-        count = np.maximum(base + ((offsets + self.lengths) >> WORD_BITS).astype(np.int64) - begin, 0)
-        within = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-        distances[np.repeat(begin, count) + within] = np.repeat(self.targets - self.starts, count)
-        return firsts, np.uint64(words - 1), distances
+        end = np.maximum(base + ((offsets + self.lengths) >> WORD_BITS).astype(np.int64), begin)
+        # What stays, then in turns the words between runs and those of a run, then what is behind the last.
+        borders = np.concatenate([[0, 1], np.stack([begin, end], axis=1).ravel(), [words * len(self.fragments) + 1]])
+        between = np.full(len(begin), SEVERAL)
+        inside = np.stack([between, self.targets - self.starts], axis=1).ravel()
+        moving = np.concatenate([np.zeros(1, dtype=np.uint64), inside, [SEVERAL]])
+        return firsts, np.uint64(words - 1), np.repeat(moving, np.diff(borders))
 
-    def _apply_by_bits(self, addresses: Addresses, moved: Addresses, alive: Mask) -> None:
+    def _apply_by_bits(self, addresses: Addresses) -> tuple[Addresses, Mask]:
         words, bits, before, runs = self._directory
         first, last = words.take((addresses >> OFFSET_BITS).astype(np.int64), axis=0, mode="clip").T
         offsets = addresses.astype(np.uint32)  # the lower half
@@ -131,12 +135,8 @@ class Moves:
         word = np.minimum(first + (offsets >> np.uint32(WORD_BITS)), last)
         seen = bits.take(word, mode="clip") & UP_TO.take(offsets & np.uint32(63))
         end, distance = runs.take(before.take(word, mode="clip") + np.bitwise_count(seen), axis=0).T
-        np.less(addresses, end, out=alive)
-        np.add(addresses, distance, out=moved)
         stays = first < 0
-        if stays.any():
-            alive[stays] = True
-            moved[stays] = addresses[stays]
+        return np.where(stays, addresses, addresses + distance), stays | (addresses < end)
 
     def _apply_by_search(self, addresses: Addresses) -> tuple[Addresses, Mask]:
         """Without a directory, which takes longer to make than a few addresses to find."""
@@ -153,7 +153,7 @@ class Moves:
         return np.where(stays, addresses, along + self.targets[run]), alive
 
     @cached_property
-    def _directory(self) -> tuple[npt.NDArray[np.int64], Addresses, npt.NDArray[np.int64], Addresses]:
+    def _directory(self) -> tuple[npt.NDArray[np.int64], Addresses, npt.NDArray[np.int32], Addresses]:
         """Counting bits is many times faster than searching among many runs. By fragment id its first and last word,
         negative for fragments that stay; per word of 64 rows a bit for each run that starts there, and how many runs
         start before; and of each run where it ends and how far it moves, modulo 2**64, behind one that holds nothing.
@@ -171,13 +171,13 @@ class Moves:
         np.bitwise_or.at(bits, at, np.uint64(1) << (offsets & np.uint64(63)))
         held = np.bitwise_count(bits)
         runs = np.stack([self.starts + self.lengths, self.targets - self.starts], axis=1)
-        before = np.cumsum(held, dtype=np.int64)
+        before = np.cumsum(held, dtype=np.int32)
         before -= held
         return words, bits, before, np.concatenate([np.zeros((1, 2), dtype=np.uint64), runs])
 
     def then(self, later: Moves) -> Moves:
         """Both, one after the other."""
-        pieces = self._cut(np.unique(np.concatenate([later.starts, later.starts + later.lengths])))
+        pieces = self._cut(sorted_unique(np.concatenate([later.starts, later.starts + later.lengths])))
         targets, alive = later._apply_by_search(pieces.targets)
         kept = Moves(pieces.starts[alive], pieces.lengths[alive], targets[alive], self.fragments)
         return Moves.joined([kept, later])

@@ -84,7 +84,6 @@ class Carrier:
             kept &= ~contains(self._deleted, addresses)
         return (addresses if self._locate is None else ids), kept
 
-
     def _covers_all(self, addresses: Addresses) -> bool:
         """As a rule it does, and that is known from the lowest and the highest address."""
         if not len(addresses):

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.errors import DamagedFile
@@ -17,6 +16,7 @@ from pennon.format.store import Store
 from pennon.index.btree.bounds import Bounds, Positions
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
 from pennon.index.btree.order import SortedValues, is_sorted, same_value
+from pennon.index.btree.sentinel import SENTINEL_ID
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse import FragmentReuse
 from pennon.index.intervals import Interval
@@ -150,22 +150,20 @@ class BTreeSegment:
         last_row = min((stop - file.first_page) * size, opened.num_rows)
         table = opened.read(first_row, last_row - first_row)
         values, ids = _flat(table.column(0)), _flat(table.column(1)).to_numpy()
-        alive = None
         if self._reuse is not None:
             ids, alive = self._reuse.remap(ids)
-            alive = None if alive.all() else alive
+            if not alive.all():
+                # No coverage has it: such rows are dropped like those of a vanished fragment.
+                ids[~alive] = SENTINEL_ID
         for page in range(start, stop):
             rows = slice((page - start) * size, min((page - start + 1) * size, len(ids)))
-            there = None if alive is None else alive[rows]
             present = values.slice(rows.start, rows.stop - rows.start)
-            loaded = self._check_page(page, present, ids[rows], there, opened.where)
+            loaded = self._check_page(page, present, ids[rows], opened.where)
             self._cache.put((*self._key, page), loaded, loaded.nbytes)
             yield page, loaded
 
-    def _check_page(
-        self, page: int, values: pa.Array, ids: Addresses, alive: npt.NDArray[np.bool_] | None, where: str
-    ) -> Page:
-        """A page must be what the lookup says of it, or its file is damaged. Rows that are not alive are left out."""
+    def _check_page(self, page: int, values: pa.Array, ids: Addresses, where: str) -> Page:
+        """A page must be what the lookup says of it, or its file is damaged."""
         lookup, nulls = self.lookup, values.null_count
         present = values.slice(nulls)
         sound = nulls == lookup.null_counts[page] and present.null_count == 0 and is_sorted(present)
@@ -174,10 +172,7 @@ class BTreeSegment:
             sound = same_value(present[-1], high) and (not low.is_valid or nulls > 0 or same_value(present[0], low))
         if not sound:
             raise DamagedFile(f"page {page} in {where} is not what the lookup says", "Rebuild the index")
-        if alive is None or alive.all():
-            return Page(ids[:nulls].copy(), SortedValues(present), ids[nulls:].copy())
-        present = present.filter(pa.array(alive[nulls:]))
-        return Page(ids[:nulls][alive[:nulls]], SortedValues(present), ids[nulls:][alive[nulls:]])
+        return Page(ids[:nulls].copy(), SortedValues(present), ids[nulls:].copy())
 
     def _load_lookup(self) -> tuple[PageLookup, int]:
         lookup = read_lookup(self._file(LOOKUP_FILE), self._type)
