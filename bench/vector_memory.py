@@ -12,7 +12,7 @@ from bench.vectors import PARTITIONS, Kind, chosen, copied, create_pennon, vecto
 
 KINDS = (Kind("IVF_PQ", (("num_sub_vectors", 16),)), Kind("IVF_FLAT"))
 SIZES = (500_000, 2_000_000)
-TASK_MEMORY = 512 << 20
+TASK_MEMORY = 128 << 20
 HEADER = ("kind", "rows", "largest worker GiB", "all workers", "driver", "JVM", "all together", "seconds")
 
 
@@ -34,7 +34,7 @@ def vector_memory(choice: Choice) -> None:
     rows.sort(key=lambda row: [str(kind) for kind in kinds].index(str(row[0])))
     report_grids(
         "vector-memory",
-        f"Peak memory of vector builds, 128 float32, {PARTITIONS} partitions, task_memory_bytes 512 MiB",
+        f"Peak memory of vector builds, 128 float32, {PARTITIONS} partitions, task_memory_bytes 128 MiB",
         [Grid(HEADER, rows)],
         note="GiB, shared pages counted once, sampled ten times a second from a warm session on; each part's peak is "
         "its own, so they add up to more than all together. At most two workers run at a time; the heap of the JVM "

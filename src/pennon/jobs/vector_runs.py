@@ -28,13 +28,16 @@ from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizer import Columns, Quantizer, concat_columns, take_columns
 from pennon.index.vector.storage import ROW_ID, Partition, auxiliary_schema, pack_partition, write_auxiliary
 from pennon.index.vector.vectors import to_lists, to_matrix
-from pennon.jobs.plan_vector import BATCH_BYTES, VectorPlan
+from pennon.jobs.plan_vector import VectorPlan
 from pennon.jobs.scratch import discarding
 from pennon.jobs.vector_model import ModelFiles, Models
 from pennon.jobs.vector_sample import indexable_vectors
 
 PARTITION = "__partition"
 TALLY_SCHEMA = pa.schema([("scanned", pa.int64()), ("indexed", pa.int64()), ("loss", pa.float64())])
+
+# Vectors written at once where they did not travel; the writer is slower with more.
+WRITTEN_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -168,27 +171,31 @@ class _Received:
 
 
 def _fetched(plan: VectorPlan, quantizer: Quantizer, partitions: Iterable[Partition]) -> Iterator[pa.RecordBatch]:
-    """The rows of FLAT, whose vectors did not travel: a scan brings them in the order of addresses, and each goes to
-    the place of its row."""
+    """The rows of FLAT, whose vectors did not travel: a scan brings them in the order of addresses, from which they are
+    picked in the order of partitions."""
     addresses = np.concatenate([partition.row_ids for partition in partitions])
     order = np.argsort(addresses)
+    ascending = addresses[order]
     vectors = np.empty((len(addresses), plan.dim), dtype=plan.element)
-    snapshot, placed = plan.pin.open(), 0
+    snapshot, seen = plan.pin.open(), 0
     for values, scanned in snapshot.scan_column(
         snapshot.column(plan.column), ScanSlice(plan.fragments), plan.batch_rows
     ):
         found, kept = indexable_vectors(plan, values)
-        places = order[placed : placed + len(found)]
-        if not np.array_equal(addresses[places], scanned[kept]):
+        some = slice(seen, seen + len(found))
+        if not np.array_equal(ascending[some], scanned[kept]):
             raise BuildFailed(
                 f"two scans of {plan.column!r} found different rows", "Nothing was committed; report this"
             )
-        vectors[places] = found
-        placed += len(found)
-    step = max(1, BATCH_BYTES // plan.vector_bytes)
+        vectors[some] = found
+        seen += len(found)
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order))
+    step = max(1, WRITTEN_BYTES // plan.vector_bytes)
     for start in range(0, len(addresses), step):
         some = slice(start, start + step)
-        yield pack_partition(quantizer, Partition(addresses[some], {FLAT_COLUMN: vectors[some]}))
+        picked = vectors.take(places[some], axis=0)
+        yield pack_partition(quantizer, Partition(addresses[some], {FLAT_COLUMN: picked}))
 
 
 def _write_graphs(
