@@ -12,10 +12,10 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork
 	--generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy lint format bench lock proto clean java
+.PHONY: help setup demo test test-heavy test-distributed lint format bench lock proto clean java
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## Install into .venv what the lock files name; instant when nothing changed
 
@@ -27,6 +27,10 @@ test: java lint ## Lint, types and tests (ARGS="-k lookup" goes to pytest)
 
 test-heavy: java $(STAMP) ## Only the tests that take minutes or gigabytes
 	@$(BIN)/python -m pytest -m heavy --timeout=3600 $(ARGS)
+
+test-distributed: java $(STAMP) ## The verbs that use Spark, on two executors and under Spark Connect
+	@PENNON_TEST_SESSION=local-cluster $(BIN)/python -m pytest tests/distributed --timeout=600 $(ARGS)
+	@PENNON_TEST_SESSION=connect $(BIN)/python -m pytest tests/distributed --timeout=600 $(ARGS)
 
 lint: $(STAMP) ## Ruff's rules, ruff's format, pyright's types
 	@$(BIN)/ruff check

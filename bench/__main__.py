@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from bench import build, lookup, maintenance, query, vector_build, vector_memory, vector_recall, vector_search
+from bench import build, knn_join, lookup, maintenance, query, vector_build, vector_memory, vector_recall, vector_search
 from bench.harness import Choice
 
 QUICK: dict[str, Callable[[], None]] = {
@@ -26,6 +26,7 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "vector-search": vector_search.vector_search,
     "vector-recall": vector_recall.vector_recall,
     "vector-memory": vector_memory.vector_memory,
+    "knn-join": knn_join.knn_join,
     "optimize": maintenance.optimize,
     "compact": maintenance.compact,
     "latency": maintenance.latency,

@@ -15,6 +15,7 @@ from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.jobs.compact import CompactionChoices, CompactPlan, compact, plan_compact
 from pennon.jobs.create_index import IndexOptions, Plan, create_index, plan_index
+from pennon.jobs.knn_join import knn_join
 from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport, maintain
 from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
 from pennon.jobs.publish import drop_index, publish
@@ -31,7 +32,7 @@ from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
 
 if TYPE_CHECKING:
-    from pennon.engine import SparkSession
+    from pennon.engine import DataFrame, SparkSession
 
 
 class Table:
@@ -263,6 +264,26 @@ class Table:
     def search_batch(self, column: str, queries: VectorLike, k: int = 10, **options: Unpack[SearchOptions]) -> pa.Table:
         """The nearest rows of many queries at once, told apart by the column `query_index`."""
         return search(self._indices(), SearchRequest.of(column, k, options), queries, many=True)
+
+    def knn_join(
+        self,
+        df: DataFrame,
+        column: str,
+        query_column: str | None = None,
+        k: int = 10,
+        *,
+        how: str = "inner",
+        prefix: str = "",
+        task_memory_bytes: int | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> DataFrame:
+        """Every row of a Spark DataFrame with its k nearest rows: its columns, `_rank` from 1, `_distance` and columns
+        of the table, by default all but vectors. Lazy, and the same neighbours as `search_batch` finds."""
+        request = SearchRequest.of(column, k, options)
+        memory = task_memory(task_memory_bytes)
+        return knn_join(
+            self._indices(), df, request, query_column or column, how=how, prefix=prefix, memory_bytes=memory
+        )
 
     @overload
     def explain(

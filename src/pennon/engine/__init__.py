@@ -10,6 +10,7 @@ from pennon.engine.engine import Engine
 from pennon.engine.progress import PlainProgress, ProgressListener, RichProgress, progress_for_terminal
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as DataFrame
     from pyspark.sql import SparkSession as SparkSession
 
 __all__ = ["Engine", "PlainProgress", "ProgressListener", "RichProgress", "progress_for_terminal"]

@@ -1,6 +1,7 @@
 """Record batches as rows that Spark can shuffle: few, binary, and opened again without copying.
 
-A row is `(destination int, failed boolean, block binary)`. A block is one Arrow IPC stream: the schema, the record
+A row is `(destination int, failed boolean, block binary, place long)`; the place is for those who want the blocks of a
+destination in order. A block is one Arrow IPC stream: the schema, the record
 batches of one piece (and their dictionaries), the end mark; its length is a multiple of 8, so that the next block in
 the same buffer stays aligned. A row whose `failed` is set holds a pickled error instead of a stream.
 """
@@ -14,8 +15,10 @@ import pyarrow as pa
 
 from pennon.errors import BuildFailed
 
-SPARK_SCHEMA = "destination int, failed boolean, block binary"
-ARROW_SCHEMA = pa.schema([("destination", pa.int32()), ("failed", pa.bool_()), ("block", pa.binary())])
+SPARK_SCHEMA = "destination int, failed boolean, block binary, place long"
+ARROW_SCHEMA = pa.schema(
+    [("destination", pa.int32()), ("failed", pa.bool_()), ("block", pa.binary()), ("place", pa.int64())]
+)
 
 # Small enough to stay in a processor's cache on its way through the JVM, large enough that rows do not matter. It also
 # bounds what Spark collects before a reducer sees it: `spark.sql.execution.arrow.maxBytesPerBatch` (64 MiB unless set)
@@ -31,10 +34,10 @@ class Packer:
     """Collects batches for their destinations and packs them into record batches of blocks."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, pa.RecordBatch, int]] = []
+        self._waiting: list[_Waiting] = []
         self._bytes = 0
 
-    def add(self, destination: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def add(self, destination: int, batch: pa.RecordBatch, place: int = 0) -> Iterator[pa.RecordBatch]:
         for piece in pieces(batch):
             size = _stream_size(piece)
             if size > LARGEST_BLOCK:
@@ -44,7 +47,7 @@ class Packer:
                 )
             if self._waiting and self._bytes + size > PACK_BYTES:
                 yield from self.flush()
-            self._waiting.append((destination, piece, size))
+            self._waiting.append((destination, place, piece, size))
             self._bytes += size
 
     def flush(self) -> Iterator[pa.RecordBatch]:
@@ -60,6 +63,7 @@ def failure_rows(destinations: int, error: bytes) -> pa.RecordBatch:
         pa.array(range(destinations), pa.int32()),
         pa.array([True] * destinations),
         pa.array([error] * destinations, pa.binary()),
+        pa.array([0] * destinations, pa.int64()),
     ]
     return pa.record_batch(columns, schema=ARROW_SCHEMA)
 
@@ -92,20 +96,25 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from pieces(half)
 
 
-def _pack(waiting: list[tuple[int, pa.RecordBatch, int]], size: int) -> pa.RecordBatch:
+# Destination, place, piece, and the size of its stream.
+_Waiting = tuple[int, int, pa.RecordBatch, int]
+
+
+def _pack(waiting: list[_Waiting], size: int) -> pa.RecordBatch:
     # One buffer allocated up front: pyarrow would copy blocks given as Python bytes once more, and leaks them.
     buffer = pa.allocate_buffer(size)
     sink = pa.FixedSizeBufferWriter(buffer)
     offsets = [0]
-    for _, piece, length in waiting:
+    for _, _, piece, length in waiting:
         _write_stream(sink, piece)
         offsets.append(offsets[-1] + length)
     blocks = pa.Array.from_buffers(
         pa.binary(), len(waiting), [None, pa.array(offsets, pa.int32()).buffers()[1], buffer], null_count=0
     )
-    destinations = pa.array([destination for destination, _, _ in waiting], pa.int32())
+    destinations = pa.array([destination for destination, _, _, _ in waiting], pa.int32())
+    places = pa.array([place for _, place, _, _ in waiting], pa.int64())
     failed = pa.array([False] * len(waiting))
-    return pa.record_batch([destinations, failed, blocks], schema=ARROW_SCHEMA)
+    return pa.record_batch([destinations, failed, blocks, places], schema=ARROW_SCHEMA)
 
 
 def _stream_size(piece: pa.RecordBatch) -> int:

@@ -15,6 +15,7 @@ from pennon.engine.session import choose_session, is_connect, is_embedded, stop_
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from pennon.engine.progress import ProgressListener
 
@@ -50,7 +51,7 @@ class Cluster:
         with talking_to_spark():
             return self._spark.range(0, count, 1, count)
 
-    def apply(self, frame: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
+    def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
         with talking_to_spark(), _hushed():
             return frame.mapInArrow(function, schema)
 

@@ -15,8 +15,9 @@ from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBloc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-    from pennon.engine.cluster import Cluster
+    from pennon.engine.cluster import ArrowFunction, Cluster
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -85,6 +86,20 @@ class Engine:
         delivered = blocks.repartitionById(destinations, "destination")
         results = self._cluster.apply(delivered, ReceiveBlocks(reduce_function), RESULT_SCHEMA)
         return self._values(stage, results, {f"{stage}: map": len(tasks), f"{stage}: reduce": destinations})
+
+    def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
+        """A function over every partition of a frame, lazily; one of `frames`."""
+        return self._cluster.apply(frame, function, schema)
+
+    def deliver(self, frame: DataFrame, function: ArrowFunction, destinations: int) -> DataFrame:
+        """The messages that such a function makes of a frame, at their destinations and there in the order of their
+        places, lazily.
+
+        Always in the same order, those of one place too: what a task computes again must be what it was, or Spark gives
+        the job up where others have already used it.
+        """
+        blocks = self._cluster.apply(frame, function, SPARK_SCHEMA).repartitionById(destinations, "destination")
+        return blocks.sortWithinPartitions("place", "block")
 
     def stop(self) -> None:
         """Stops the session if Pennon started it."""

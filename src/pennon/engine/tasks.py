@@ -7,13 +7,15 @@ again; any other exception is left to Spark.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import pickle
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +27,9 @@ from pennon.errors import BuildFailed, PennonError
 RESULT_SCHEMA = "key long, failed boolean, payload binary"
 # Stands before the cause of a failure in the traceback that Spark brings to the driver.
 CAUSE_MARK = "pennon task failed with "
+
+# glibc's number for it, and enough for the busy threads of a task.
+M_ARENA_MAX, ARENAS = -8, 4
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,7 +61,7 @@ class SendBlocks(Generic[T]):
     def __call__(self, numbers: Batches) -> Batches:
         for number in _numbers(numbers):
             try:
-                with _attempt():
+                with attempt():
                     yield from self._blocks(pickle.loads(self.tasks[number]))
             except PennonError as error:
                 # To every destination: no reducer may take for complete what it has received.
@@ -141,7 +146,7 @@ def _numbers(batches: Batches) -> Iterator[int]:
 def _result(key: int, compute: Callable[[], Any]) -> pa.RecordBatch:
     failed = False
     try:
-        with _attempt():
+        with attempt():
             payload = dumps(compute())
     except PennonError as error:
         failed, payload = True, dumps(error)
@@ -150,8 +155,9 @@ def _result(key: int, compute: Callable[[], Any]) -> pa.RecordBatch:
 
 
 @contextmanager
-def _attempt() -> Generator[None]:
+def attempt() -> Generator[None]:
     """One attempt at a task: quick garbage collection around it, its failure named."""
+    _bound_arenas()
     _freeze_modules()
     try:
         yield
@@ -163,6 +169,14 @@ def _attempt() -> Generator[None]:
         raise
     finally:
         _freeze_modules()
+
+
+@cache
+def _bound_arenas() -> None:
+    """Of the C library's memory. Every thread would get one, and what pylance's threads have freed in theirs is of no
+    use to the others: a worker would grow from task to task."""
+    with suppress(AttributeError, OSError):  # only glibc has this
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 
 
 _frozen_modules = 0

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pennon.format.files import ReadCounter, counting_reads
-from pennon.query.catalog import Catalog, Skipped, UnusableSegment
+from pennon.query.catalog import Catalog, Skipped
 from pennon.query.execute import parse
 from pennon.query.explain import IndexUse, index_uses, some_ids
 from pennon.query.search.prefilter import Prefilter
@@ -15,7 +15,7 @@ from pennon.query.search.probe import DEFAULT_NPROBES, SegmentTrace
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.rows import check_columns, to_table
 from pennon.query.search.run import find_neighbours, measured_again
-from pennon.query.search.source import SearchSegment, Source, find_source
+from pennon.query.search.source import SearchSegment, Source, usable_source
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def explain_search(
     question = read_request(catalog.snapshot, request, query, many=False)
     if analyze:
         return _ran(catalog, question)
-    source = _open_source(catalog, question)
+    source = usable_source(catalog, question)
     check_length(question, source.metric)
     uses = tuple(_planned_use(segment, question) for segment in source.segments)
     prefilter = None if request.filter is None else Prefilter.of(catalog, request.filter, search=False)
@@ -172,14 +172,6 @@ def _explanation(
         remeasured=question.wanted if again else 0,
         skipped=(*catalog.skipped, *source.passed_over),
     )
-
-
-def _open_source(catalog: Catalog, question: Question) -> Source:
-    while True:
-        try:
-            return find_source(catalog, question)
-        except UnusableSegment as unusable:
-            catalog.leave_out(unusable)
 
 
 def _planned_use(segment: SearchSegment, question: Question) -> SegmentUse:

@@ -63,7 +63,7 @@ class Neighbours:
     def counts(self) -> Positions:
         return self.found.sum(axis=1)
 
-    def of(self, queries: Positions) -> Neighbours:
+    def of(self, queries: Positions | slice) -> Neighbours:
         return Neighbours(self.distances[queries], self.addresses[queries])
 
     def replaced(self, queries: Positions, other: Neighbours) -> Neighbours:

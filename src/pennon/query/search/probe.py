@@ -69,6 +69,28 @@ def nearest_indexed(source: Source, queries: Vectors, how: Probing, traces: Sequ
     return best
 
 
+def completed(
+    source: Source, queries: Vectors, found: Neighbours, how: Probing, traces: Sequence[SegmentTrace]
+) -> Neighbours:
+    """What others found in the partitions of the first step, with more where that is too little."""
+    short = np.flatnonzero(found.counts < how.k) if how.nprobes is None else ()
+    if not len(short):
+        return found
+    return found.replaced(np.asarray(short), nearest_indexed(source, queries[short], how, traces))
+
+
+def first_partitions(segment: SearchSegment, queries: Vectors, how: Probing) -> Positions:
+    """Per query the partitions of the first step, nearest first."""
+    return _SegmentSearch(segment, queries, how, SegmentTrace()).rank(how.nprobes or DEFAULT_NPROBES)
+
+
+def nearest_within(
+    segment: SearchSegment, queries: Vectors, probes: Positions, within: range, how: Probing
+) -> Neighbours:
+    """The nearest rows in probed partitions, as far as those are within a stretch of them."""
+    return _SegmentSearch(segment, queries, how, SegmentTrace()).probe(probes, within)
+
+
 class _SegmentSearch:
     """A block of queries on its way through a segment. Every step goes on to partitions that are farther away."""
 
@@ -79,24 +101,24 @@ class _SegmentSearch:
         self._rest: Positions | None = None
 
     def first(self, nprobes: int) -> Neighbours:
-        self._probed = self._rank(nprobes)
-        return self._probe(self._probed)
+        self._probed = self.rank(nprobes)
+        return self.probe(self._probed)
 
     def further(self, kept: Positions, count: int) -> Neighbours | None:
         """The next partitions for some of the queries of the step before; None when none are left."""
         self._prepared, self._asked = self._prepared[kept], self._asked[kept]
         rest = self._ranked_rest(kept) if self._rest is None else self._rest[kept]
         self._rest = rest[:, count:]
-        return self._probe(rest[:, :count]) if rest.shape[1] else None
+        return self.probe(rest[:, :count]) if rest.shape[1] else None
 
     def _ranked_rest(self, kept: Positions) -> Positions:
         """All partitions but those of the first step, which are told by number: equal centroids may change ranks."""
-        order = self._rank(self._opened.files.ivf.num_partitions)
+        order = self.rank(self._opened.files.ivf.num_partitions)
         seen = np.zeros(order.shape, dtype=np.bool_)
         np.put_along_axis(seen, self._probed[kept], True, axis=1)
         return order[~np.take_along_axis(seen, order, axis=1)].reshape(len(kept), -1)
 
-    def _rank(self, count: int) -> Positions:
+    def rank(self, count: int) -> Positions:
         ivf, queries = self._opened.files.ivf, self._prepared
         with one_thread():
             if len(queries) <= RANKED_QUERIES:
@@ -105,9 +127,11 @@ class _SegmentSearch:
             with ThreadPoolExecutor(self._how.threads) as threads:
                 return np.concatenate(list(threads.map(lambda some: ivf.rank(some, count)[0], cuts)))
 
-    def _probe(self, probes: Positions) -> Neighbours:
+    def probe(self, probes: Positions, within: range | None = None) -> Neighbours:
         lengths = self._opened.lengths
         numbers = np.sort(probes[0]) if len(probes) == 1 else np.flatnonzero(np.bincount(probes.reshape(-1)))
+        if within is not None:
+            numbers = numbers[(numbers >= within.start) & (numbers < within.stop)]
         parts = [self._search(load, probes) for load in self._loads(numbers[lengths[numbers] > 0])]
         found = Neighbours.merged(parts or [Neighbours.none(len(probes))], self._how.wanted)
         scale = self._opened.scale

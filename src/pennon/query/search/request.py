@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
@@ -15,6 +14,7 @@ from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.vector.metric import Metric
+from pennon.index.vector.threads import cores
 from pennon.index.vector.vectors import Vectors, is_vector_type, to_matrix
 
 # One vector, as a list, a numpy array, an Arrow array or an Arrow scalar; several as lists, a matrix or Arrow lists.
@@ -64,6 +64,11 @@ class SearchRequest:
     use_index: bool = True
     threads: int | None = None  # for a batch; as many as there are cores by default
 
+    @property
+    def wanted(self) -> int:
+        """Candidates per query; a refined search keeps k of more."""
+        return self.k * (self.refine_factor or 1)
+
     @classmethod
     def of(cls, column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
         strange = sorted(options.keys() - SearchOptions.__annotations__.keys())
@@ -88,8 +93,7 @@ class Question:
 
     @property
     def wanted(self) -> int:
-        """Candidates per query; a refined search keeps k of more."""
-        return self.request.k * (self.request.refine_factor or 1)
+        return self.request.wanted
 
     @property
     def threads(self) -> int:
@@ -121,11 +125,6 @@ def check_length(question: Question, metric: Metric) -> None:
         which = f"query {np.argmin(sound)}" if len(sound) > 1 else "the query"
         what = "length 0" if not question.queries[np.argmin(sound)].any() else "a length beyond what float32 holds"
         raise InvalidArgument(f"{which} has {what} and thus no {metric} distance to anything", "Leave it out")
-
-
-def cores() -> int:
-    """Those this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_number(label: str, value: object, *, optional: bool) -> None:

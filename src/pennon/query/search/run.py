@@ -11,7 +11,7 @@ from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.exact import ExactSearch
 from pennon.query.search.neighbours import Neighbours
 from pennon.query.search.prefilter import Prefilter, ScanPart
-from pennon.query.search.probe import Probing, SegmentTrace, nearest_indexed
+from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.rows import check_columns, to_table
 from pennon.query.search.source import Source, find_source
@@ -58,25 +58,15 @@ def find_neighbours(catalog: Catalog, question: Question) -> tuple[Neighbours, S
     while True:
         try:
             trace = SearchTrace(find_source(catalog, question))
-            return _find(catalog, question, trace), trace
+            check_length(question, trace.source.metric)
+            task = plan_task(catalog, question, trace)
+            return carry_out(catalog, question, task, trace), trace
         except UnusableSegment as unusable:
             catalog.leave_out(unusable)
 
 
-def _find(catalog: Catalog, question: Question, trace: SearchTrace) -> Neighbours:
-    check_length(question, trace.source.metric)
-    task = _plan(catalog, question, trace)
-    exact = ExactSearch(catalog.snapshot, question.column, trace.source.metric, question.threads)
-    found: list[Neighbours] = []
-    if task.indexed:
-        found.append(_indexed(question, task, exact, trace))
-    if task.exact:
-        measured, trace.rows_measured = exact.nearest(task.exact, question.queries, question.k)
-        found.append(measured)
-    return Neighbours.merged(found or [Neighbours.none(len(question.queries))], question.k)
-
-
-def _plan(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
+def plan_task(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
+    """Finds out what the filter selects."""
     source = trace.source
     if question.request.filter is None:
         return Task(bool(source.segments), None, [ScanPart(source.exact)] if source.exact else [])
@@ -91,16 +81,40 @@ def _plan(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
     return Task(False, None, [ScanPart(source.covered, chosen), *exact])
 
 
-def _indexed(question: Question, task: Task, exact: ExactSearch, trace: SearchTrace) -> Neighbours:
-    source, request = trace.source, question.request
-    how = Probing(question.k, question.wanted, request.nprobes, request.ef, task.chosen, question.threads)
+def carry_out(
+    catalog: Catalog, question: Question, task: Task, trace: SearchTrace, candidates: Neighbours | None = None
+) -> Neighbours:
+    """`candidates` are what others found in the index for these queries, if they did."""
+    exact = ExactSearch(catalog.snapshot, question.column, trace.source.metric, question.threads)
+    found: list[Neighbours] = []
+    if task.indexed:
+        found.append(_indexed(question, task, exact, trace, candidates))
+    if task.exact:
+        measured, trace.rows_measured = exact.nearest(task.exact, question.queries, question.k)
+        found.append(measured)
+    return Neighbours.merged(found or [Neighbours.none(len(question.queries))], question.k)
+
+
+def probing(question: Question, task: Task) -> Probing:
+    request = question.request
+    return Probing(question.k, question.wanted, request.nprobes, request.ef, task.chosen, question.threads)
+
+
+def _indexed(
+    question: Question, task: Task, exact: ExactSearch, trace: SearchTrace, candidates: Neighbours | None
+) -> Neighbours:
+    source, how = trace.source, probing(question, task)
     again = measured_again(question, source)
     trace.segments = [SegmentTrace() for _ in source.segments]
     blocks: list[Neighbours] = []
     step = _block(question, source, again)
     for start in range(0, len(question.queries), step):
-        queries = question.queries[start : start + step]
-        found = nearest_indexed(source, queries, how, trace.segments)
+        block = slice(start, start + step)
+        queries = question.queries[block]
+        if candidates is None:
+            found = nearest_indexed(source, queries, how, trace.segments)
+        else:
+            found = completed(source, queries, candidates.of(block), how, trace.segments)
         blocks.append(exact.remeasured(queries, found, question.k) if again else found)
     return Neighbours.stacked(blocks or [Neighbours.none(0)])
 
@@ -112,8 +126,9 @@ def measured_again(question: Question, source: Source) -> bool:
 
 
 def _block(question: Question, source: Source, again: bool) -> int:
-    """How many queries are searched at a time."""
-    centroids = max(segment.opened.files.ivf.num_partitions for segment in source.segments) * CENTROID_BYTES
+    """How many queries are searched at a time. Only where their number is open may all partitions be ranked."""
+    partitions = max(segment.opened.files.ivf.num_partitions for segment in source.segments)
+    centroids = min(partitions, question.request.nprobes or partitions) * CENTROID_BYTES
     rows = sum(segment.opened.files.layout.rows for segment in source.segments)
     candidate = CANDIDATE_BYTES * question.threads + (question.queries[:1].nbytes if again else 0)
     return max(1, BLOCK_BYTES // max(centroids, min(question.wanted, rows) * candidate, 1))

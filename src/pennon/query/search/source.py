@@ -67,6 +67,15 @@ def find_source(catalog: Catalog, question: Question) -> Source:
     return found
 
 
+def usable_source(catalog: Catalog, question: Question) -> Source:
+    """Without the segments that turn out unusable when they are opened."""
+    while True:
+        try:
+            return find_source(catalog, question)
+        except UnusableSegment as unusable:
+            catalog.leave_out(unusable)
+
+
 def _choose(catalog: Catalog, question: Question) -> tuple[UsableIndex | None, Metric]:
     """The index to use, if any, and the metric."""
     column, request, metric = question.column, question.request, question.metric

@@ -1,0 +1,142 @@
+"""Functions over a user's DataFrame, lazily: nothing runs before the user acts on the result.
+
+These run inside Spark's Python workers, as those of `tasks` do. But nobody stands by to collect results and errors, so
+an error of Pennon's own fails the task like any other, and Spark shows it to the user in its own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pennon.engine.blocks import Packer, unpack
+from pennon.engine.tasks import attempt
+from pennon.errors import BuildFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+Batches = Iterator[pa.RecordBatch]
+# Destination, place among its blocks, batch.
+Message = tuple[int, int, pa.RecordBatch]
+# Place and batch.
+Delivered = tuple[int, pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class MapRows:
+    """Rows to rows."""
+
+    function: Callable[[Batches], Batches]
+
+    def __call__(self, rows: Batches) -> Batches:
+        with attempt():
+            yield from self.function(rows)
+
+
+@dataclass(frozen=True)
+class SendRows:
+    """Rows to messages; the function is told the number of its Spark partition."""
+
+    function: Callable[[int, Batches], Iterator[Message]]
+
+    def __call__(self, rows: Batches) -> Batches:
+        # Workers have Spark loaded.
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        context = TaskContext.get()
+        assert context is not None
+        with attempt():
+            yield from _packed(self.function(context.partitionId(), rows))
+
+
+@dataclass(frozen=True)
+class AnswerBlocks:
+    """Messages to messages, destination by destination. From number `lanes` on, destinations are lanes: what comes
+    there goes on unopened, to the destination that remains when `lanes` is taken off."""
+
+    function: Callable[[int, Iterator[Delivered]], Iterator[Message]]
+    lanes: int
+
+    def __call__(self, rows: Batches) -> Batches:
+        first = next(rows, None)
+        if first is None:
+            return
+        destination = first.column("destination")[0].as_py()
+        everything = _of_one_destination(destination, chain([first], rows))
+        with attempt():
+            if destination < self.lanes:
+                yield from _packed(self.function(destination, _opened(everything)))
+                return
+            for some in everything:
+                onward = pa.array([destination - self.lanes] * some.num_rows, pa.int32())
+                yield pa.record_batch([onward, *some.columns[1:]], schema=some.schema)
+
+
+@dataclass(frozen=True)
+class ReceiveRows:
+    """Messages, in the order of their places, to rows."""
+
+    function: Callable[[Iterator[Delivered]], Batches]
+
+    def __call__(self, rows: Batches) -> Batches:
+        with attempt():
+            yield from self.function(_opened(rows))
+
+
+def nested_schema(frame: DataFrame, name: str, items: pa.Schema) -> StructType:
+    """The columns of a frame, and one with lists of such items. ValueError for a type that Spark does not have."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
+    from pyspark.sql.types import ArrayType, StructField, StructType  # noqa: PLC0415
+
+    fields: list[StructField] = []
+    for field in items:
+        try:
+            fields.append(StructField(field.name, from_arrow_type(field.type)))
+        except PySparkException as error:
+            raise ValueError(field.name) from error
+    return StructType([*frame.schema.fields, StructField(name, ArrayType(StructType(fields)))])
+
+
+def unnested(frame: DataFrame, name: str, *, outer: bool) -> DataFrame:
+    """A row for every item of a list of structs, whose fields become columns; `outer` keeps rows without items.
+
+    Spark repeats the other columns then, and only those that are used further on.
+    """
+    others = [f"`{column.replace('`', '``')}`" for column in frame.columns if column != name]
+    return frame.selectExpr(*others, f"inline{'_outer' * outer}({name})")
+
+
+def float_lists(frame: DataFrame, name: str) -> bool:
+    """Whether a column holds arrays of float or double."""
+    type_ = frame.schema[name].dataType
+    element = getattr(type_, "elementType", None)
+    return type_.typeName() == "array" and element is not None and element.typeName() in ("float", "double")
+
+
+def _packed(messages: Iterator[Message]) -> Batches:
+    packer = Packer()
+    for destination, place, batch in messages:
+        yield from packer.add(destination, batch, place)
+    yield from packer.flush()
+
+
+def _of_one_destination(destination: int, rows: Batches) -> Batches:
+    for some in rows:
+        strangers = set(some.column("destination").to_pylist()) - {destination}
+        if strangers:
+            raise BuildFailed(f"Spark brought blocks for {strangers} to destination {destination}")
+        yield some
+
+
+def _opened(rows: Batches) -> Iterator[Delivered]:
+    for some in rows:
+        for number, place in enumerate(some.column("place").to_pylist()):
+            for batch in unpack(some.slice(number, 1)):
+                yield place, batch
