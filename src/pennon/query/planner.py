@@ -34,10 +34,12 @@ class IndexedPart:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a filter needs: rows named by indices, fragments to scan, and how that was found out."""
+    """What a filter needs: rows named by indices (at most as many as `expected`), fragments to scan, and how that was
+    found out."""
 
     indexed: IndexedPart
     scanned: BitMap
+    expected: int
     used: tuple[UsedIndex, ...]
     skipped: tuple[Skipped, ...]
     reads: ReadCounter
@@ -86,7 +88,7 @@ class Planner:
     def _answer(self, search: bool) -> Answer:
         groups = self._groups()
         estimates = self._estimates(groups)
-        scanned, covered, exact = BitMap(), BitMap(), True
+        scanned, covered, exact, expected = BitMap(), BitMap(), True, 0
         addresses: list[Addresses] = []
         for group in groups:
             if group.question is None or self._prefers_scan(group, estimates):
@@ -95,16 +97,23 @@ class Planner:
             question = self._worthwhile(group.question, estimates)
             covered |= group.fragments
             exact = exact and group.exact and question is group.question
+            expected += _expected_rows(question, estimates)
             if search:
                 addresses.append(self._evaluate(question, group.fragments))
         found = _joined(addresses)
         manifest = self.catalog.snapshot.manifest
         if self.need_rows and len(found) > SMALL_RESULT and len(found) > SCAN_SHARE * manifest.rows_in(covered):
-            return self._result(np.empty(0, dtype=np.uint64), BitMap(), scanned | covered, True, estimates)
-        return self._result(found, covered, scanned, exact, estimates)
+            return self._result(np.empty(0, dtype=np.uint64), BitMap(), scanned | covered, True, 0, estimates)
+        return self._result(found, covered, scanned, exact, expected, estimates)
 
     def _result(
-        self, found: Addresses, covered: BitMap, scanned: BitMap, exact: bool, estimates: dict[ColumnRanges, Estimate]
+        self,
+        found: Addresses,
+        covered: BitMap,
+        scanned: BitMap,
+        exact: bool,
+        expected: int,
+        estimates: dict[ColumnRanges, Estimate],
     ) -> Answer:
         used: list[UsedIndex] = []
         if covered:
@@ -112,7 +121,7 @@ class Planner:
                 index = self.catalog.by_column[atom.column]
                 used.append(UsedIndex(index.name, atom, len(index.segments), index.coverage, estimate))
         part = IndexedPart(covered, found, exact)
-        return Answer(part, scanned, tuple(used), tuple(self.catalog.skipped), self.reads)
+        return Answer(part, scanned, expected, tuple(used), tuple(self.catalog.skipped), self.reads)
 
     def _groups(self) -> list[_Group]:
         split: list[tuple[frozenset[str], BitMap]] = [(frozenset(), BitMap(self.catalog.snapshot.manifest.live))]

@@ -1,0 +1,169 @@
+"""Table functions of SQL: searches, the inventory of indices, and plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
+
+from pennon.errors import InvalidArgument
+from pennon.format.snapshot import ADDRESS, ROW_ID, Pin, Snapshot
+from pennon.format.store import Location
+from pennon.index.cache import SHARED_CACHE
+from pennon.query.catalog import Catalog
+from pennon.query.execute import ScanRequest
+from pennon.query.explain import explain
+from pennon.query.inventory import Index, list_indices
+from pennon.query.search.request import SearchRequest
+from pennon.query.search.rows import DISTANCE
+from pennon.query.search.run import search
+from pennon.spark.plain import plainly
+from pennon.spark.source import chosen_columns
+from pennon.spark.types import arrow_schema, cast_batch, spark_schema
+
+Storage = Mapping[str, str]
+Rows = Iterator[tuple[Any, ...]]
+
+# What says which table and which columns, and so must be known before the query runs.
+CONSTANTS = ("uri", "column", "columns", "with_row_id", "with_row_address", "version", "storage_options")
+INDICES = (
+    "name string, fields array<string>, index_type string, num_segments bigint, num_indexed_fragments bigint, "
+    "num_indexed_rows bigint, num_unindexed_fragments bigint, num_unindexed_rows bigint, size_bytes bigint, "
+    "moves_behind bigint"
+)
+PLAN = "plan string"
+
+
+@dataclass
+class SearchSchema(AnalyzeResult):
+    """What a call of `pennon_search` returns; the version stays the same for every row that is searched for."""
+
+    pin: Pin | None = field(default=None, repr=False)
+    columns: tuple[str, ...] = ()
+
+
+def table_functions(storage: Storage) -> dict[str, tuple[type, str | None]]:
+    """Name in SQL -> class, and its schema where that is always the same. The storage options are part of the classes,
+    because arguments show up in plans. Being made here, these are pickled whole, so they only call what the module
+    holds."""
+
+    class PennonSearch:
+        def __init__(self, result: SearchSchema) -> None:
+            self._result = result
+
+        @staticmethod
+        def analyze(
+            uri: AnalyzeArgument,
+            column: AnalyzeArgument,
+            query: AnalyzeArgument,
+            k: AnalyzeArgument | None = None,
+            **options: AnalyzeArgument,
+        ) -> SearchSchema:
+            with plainly():
+                return _search_schema(storage, query, {"uri": uri, "column": column, **options})
+
+        def eval(self, uri: str, column: str, query: Any, k: int = 10, **options: Any) -> Rows:
+            with plainly():
+                yield from _search(self._result, column, query, k, options)
+
+    class PennonIndices:
+        def eval(self, uri: str, version: int | None = None, storage_options: Storage | None = None) -> Rows:
+            with plainly():
+                yield from _index_rows(_open(uri, version, {**storage, **(storage_options or {})}))
+
+    class PennonExplain:
+        def eval(
+            self,
+            uri: str,
+            filter: str | None = None,
+            version: int | None = None,
+            storage_options: Storage | None = None,
+        ) -> Rows:
+            with plainly():
+                yield from _plan_rows(_open(uri, version, {**storage, **(storage_options or {})}), filter)
+
+    return {
+        "pennon_search": (PennonSearch, None),
+        "pennon_indices": (PennonIndices, INDICES),
+        "pennon_explain": (PennonExplain, PLAN),
+    }
+
+
+def _search_schema(storage: Storage, query: AnalyzeArgument, given: Mapping[str, AnalyzeArgument]) -> SearchSchema:
+    for name in CONSTANTS:
+        if name in given and not given[name].isConstantExpression:
+            raise InvalidArgument(f"the argument {name} of pennon_search must be a constant")
+    if not isinstance(query.dataType, st.ArrayType):
+        raise InvalidArgument(
+            f"query must be an array of numbers, not {query.dataType.simpleString()}", "Write array(0.1, 0.2, ...)"
+        )
+    known: dict[str, Any] = {name: argument.value for name, argument in given.items()}
+    snapshot = _open(known["uri"], known.get("version"), {**storage, **(known.get("storage_options") or {})})
+    snapshot.column(known["column"])
+    _request(known["column"], 1, {name: True for name in given if name not in ("uri", "column")})  # knows the names
+    schema: pa.Schema = snapshot.dataset.schema
+    names = [name for name in known.get("columns") or schema.names if name != DISTANCE]
+    names += [name for name, key in ((ROW_ID, "with_row_id"), (ADDRESS, "with_row_address")) if known.get(key)]
+    names = list(dict.fromkeys(names))
+    fields = spark_schema(chosen_columns(schema, names, snapshot.uri)).add(DISTANCE, st.FloatType())
+    return SearchSchema(fields, pin=snapshot.pin(), columns=tuple(names))
+
+
+def _search(result: SearchSchema, column: str, query: Any, k: int, options: Mapping[str, Any]) -> Rows:
+    assert result.pin is not None
+    request = _request(column, k, {**options, "columns": [*result.columns, DISTANCE]})
+    # SQL's array(0.1, 0.2) holds decimals.
+    vector = None if query is None else [None if item is None else float(item) for item in query]
+    wire = arrow_schema(result.schema)
+    for batch in search(_catalog(result.pin), request, vector).to_batches():
+        columns = [values.to_pylist(maps_as_pydicts="strict") for values in cast_batch(batch, wire).columns]
+        yield from zip(*columns, strict=True)
+
+
+def _request(column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
+    """Columns of ids are named like others here; an option that is NULL is not given."""
+    elsewhere = ("version", "storage_options", "with_row_id", "with_row_address")
+    return SearchRequest.of(column, k, {n: v for n, v in options.items() if n not in elsewhere and v is not None})
+
+
+def _open(uri: str | None, version: int | None, storage: Storage) -> Snapshot:
+    if uri is None:
+        raise InvalidArgument("no table is named", "Give its address as the first argument")
+    return Snapshot.open(Location.of(uri, storage), version)
+
+
+@lru_cache(maxsize=4)
+def _catalog(pin: Pin) -> Catalog:
+    """Kept in the worker process: a column of queries asks many times."""
+    return Catalog.read(pin.open(), SHARED_CACHE)
+
+
+def _plan_rows(snapshot: Snapshot, filter: str | None) -> Rows:
+    plan = explain(Catalog.read(snapshot, SHARED_CACHE), ScanRequest(filter))
+    yield from ((line,) for line in str(plan).splitlines())
+
+
+def _index_rows(snapshot: Snapshot) -> Rows:
+    for index in list_indices(snapshot):
+        yield _index_row(index, len(snapshot.manifest.fragments))
+
+
+def _index_row(index: Index, fragments: int) -> tuple[Any, ...]:
+    unindexed = len(index.uncovered_fragments)
+    return (
+        index.name,
+        list(index.columns),
+        index.type,
+        len(index.segments),
+        fragments - unindexed,
+        index.rows_covered,
+        unindexed,
+        index.rows_total - index.rows_covered,
+        index.size_bytes,
+        index.moves_behind,
+    )

@@ -1,0 +1,144 @@
+"""What can be set on a read or a write of the data source."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pennon.errors import InvalidArgument
+from pennon.format.store import Location
+from pennon.query.parts import ROWS_PER_PART
+
+# Spark hands over keys in lower case.
+STORAGE = "storage."
+READING = (
+    "version",
+    "columns",
+    "filter",
+    "pushdown",
+    "with_row_id",
+    "with_row_address",
+    "batch_size",
+    "rows_per_partition",
+)
+WRITING = ("max_rows_per_file", "vector_columns", "enable_stable_row_ids")
+VIEW = "In SQL, CREATE TEMPORARY VIEW name USING pennon OPTIONS (path '...')"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    location: Location
+    version: int | None = None
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    pushdown: bool = False
+    with_row_id: bool = False
+    with_row_address: bool = False
+    batch_size: int | None = None
+    rows_per_partition: int = ROWS_PER_PART
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    location: Location
+    max_rows_per_file: int = 1 << 20
+    vector_columns: tuple[tuple[str, int], ...] = ()
+    enable_stable_row_ids: bool = False
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Options of writes are passed over, because a view or a table of Spark's carries both."""
+    location = _location(options)
+    return ReadOptions(
+        location,
+        version=_number(options, "version"),
+        columns=_names(options.get("columns")),
+        filter=options.get("filter"),
+        pushdown=_flag(options, "pushdown"),
+        with_row_id=_flag(options, "with_row_id"),
+        with_row_address=_flag(options, "with_row_address"),
+        batch_size=_number(options, "batch_size"),
+        rows_per_partition=_number(options, "rows_per_partition") or ROWS_PER_PART,
+    )
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    location = _location(options)
+    for name in ("version", "columns", "filter"):
+        if name in options:
+            raise InvalidArgument(
+                f"the option {name} is for reading; a write goes to the newest version", "Leave it out"
+            )
+    return WriteOptions(
+        location,
+        max_rows_per_file=_number(options, "max_rows_per_file") or WriteOptions.max_rows_per_file,
+        vector_columns=_vectors(options.get("vector_columns")),
+        enable_stable_row_ids=_flag(options, "enable_stable_row_ids"),
+    )
+
+
+def _location(options: Mapping[str, str]) -> Location:
+    known = ("path", *READING, *WRITING)
+    if "owner" in options:  # Spark's CREATE TABLE adds it, and later gives sources in Python no options at all
+        raise InvalidArgument("Spark's catalog cannot hold tables of the format pennon", VIEW)
+    for name in options:
+        if name not in known and not name.startswith(STORAGE):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)} and {STORAGE}<key>"
+            raise InvalidArgument(f"there is no option {name!r}", hint)
+    if not options.get("path"):
+        raise InvalidArgument(
+            "no table is named", f"Give its address to load() or save(), or as the option path. {VIEW}"
+        )
+    storage = {name.removeprefix(STORAGE): value for name, value in options.items() if name.startswith(STORAGE)}
+    return Location.of(options["path"], storage)
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise InvalidArgument(f"the option {name} must be a whole number from 1, not {text!r}")
+    return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidArgument(f"the option {name} must be true or false, not {text!r}")
+    return text == "true"
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """`id, name`, or a JSON list where names have commas or spaces at their ends."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if text.lstrip().startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            names = [""]
+    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
+        raise InvalidArgument(
+            f"the option columns must name columns, each once, not {text!r}", 'Write "id,name" or ["id", "name"]'
+        )
+    return tuple(names)
+
+
+def _vectors(text: str | None) -> tuple[tuple[str, int], ...]:
+    """`embedding:128, title_embedding:64`"""
+    found: list[tuple[str, int]] = []
+    for item in (text or "").split(","):
+        name, _, size = item.strip().rpartition(":")
+        if item.strip():
+            if not name or not size.isdecimal() or int(size) < 1:
+                raise InvalidArgument(
+                    f"the option vector_columns must give each column its dimension, not {item.strip()!r}",
+                    "Write embedding:128",
+                )
+            found.append((name, int(size)))
+    return tuple(found)

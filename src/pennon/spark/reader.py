@@ -1,0 +1,97 @@
+"""Reading a table through Spark: filters are pushed into Pennon's planner, and each task reads one part of its plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from pennon.format.snapshot import ADDRESS, ROW_ID, Pin
+from pennon.index.cache import SHARED_CACHE
+from pennon.query.catalog import Catalog
+from pennon.query.execute import ScanRequest
+from pennon.query.parts import Part, plan_parts, read_part
+from pennon.spark.plain import plainly
+from pennon.spark.pushdown import conjunction, push
+from pennon.spark.types import arrow_schema, cast_batch, spark_schema
+
+LOG = logging.getLogger("pennon.spark")
+
+
+class PennonPartition(InputPartition):
+    """A part of a planned scan, as Spark's task carries it."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+
+    def __repr__(self) -> str:
+        return f"PennonPartition({self.value})"
+
+
+@dataclass
+class ReadPlan:
+    """What a DataFrame reads: columns of a pinned version, and the rows a filter selects."""
+
+    pin: Pin
+    schema: pa.Schema  # of the columns to be read, metadata columns among them, in the table's types
+    filters: tuple[str, ...]
+    batch_size: int | None
+    rows_per_partition: int
+
+    @property
+    def request(self) -> ScanRequest:
+        names = self.schema.names
+        return ScanRequest(
+            conjunction(self.filters),
+            tuple(name for name in names if name not in (ROW_ID, ADDRESS)),
+            with_row_id=ROW_ID in names,
+            with_row_address=ADDRESS in names,
+            batch_size=self.batch_size,
+        )
+
+    def parts(self) -> list[Part]:
+        catalog = Catalog.read(self.pin.open(), SHARED_CACHE)
+        return plan_parts(catalog, self.request, self.rows_per_partition)
+
+
+class PennonReader(DataSourceReader):
+    """Spark pickles it before it asks for partitions, so it carries nothing but the plan."""
+
+    def __init__(self, plan: ReadPlan) -> None:
+        self.plan = plan
+
+    def partitions(self) -> list[InputPartition]:
+        with plainly():
+            partitions: list[InputPartition] = [PennonPartition(part) for part in self.plan.parts()]
+        LOG.info("%s, version %d: %s", self.plan.pin.location.uri, self.plan.pin.version, partitions)
+        return partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:  # Spark's way to say that there are no partitions
+            return
+        wire = arrow_schema(spark_schema(self.plan.schema))
+        with plainly():
+            for batch in read_part(self.plan.pin, partition.value, self.plan.request):
+                if batch.num_rows:
+                    yield cast_batch(batch, wire)
+
+
+class PushingReader(PennonReader):
+    """Takes over the filters of a query, and leaves to Spark what it cannot answer exactly.
+
+    Spark (to 4.3 at least) keeps what a source was told with the DataFrame, not with the query: whatever is done with
+    that DataFrame next, the last filters that were pushed still hold. So this reader must be asked for.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  Spark's name
+        conditions = list(self.plan.filters)
+        for filter in filters:
+            pushed = push(filter, self.plan.schema)
+            if pushed is not None:
+                conditions.append(pushed.sql)
+            if pushed is None or not pushed.exact:
+                yield filter
+        self.plan = replace(self.plan, filters=tuple(conditions))

@@ -1,0 +1,108 @@
+"""Front door: one call makes the data source and the functions known to a session."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pennon.engine.session import check_version, is_connect
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Location
+from pennon.index.cache import SHARED_CACHE
+from pennon.query.catalog import Catalog
+from pennon.query.execute import ScanRequest
+from pennon.query.explain import Explanation
+from pennon.query.explain import explain as explain_scan
+from pennon.query.parts import ROWS_PER_PART, Part, plan_parts
+from pennon.spark.functions import table_functions
+from pennon.spark.options import STORAGE
+from pennon.spark.source import PennonSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def register(spark: SparkSession, *, storage_options: Mapping[str, str] | None = None) -> None:
+    """Make `format("pennon")` and the SQL functions known to a session, and change nothing else of it. The storage
+    options are those of the SQL functions: as arguments they would show in plans."""
+    check_version(spark.version)
+    spark.dataSource.register(PennonSource)
+    for name, (function, schema) in table_functions(dict(storage_options or {})).items():
+        spark.udtf.register(name, _table_function(spark, function, schema))
+
+
+def _table_function(spark: SparkSession, function: type, schema: str | None) -> Any:
+    if is_connect(spark):
+        from pyspark.sql.connect.functions import udtf  # noqa: PLC0415  needs packages that a classic installation lacks
+    else:
+        from pyspark.sql.functions import udtf  # noqa: PLC0415  takes the session to be there
+    return udtf(function, returnType=schema)  # pyright: ignore[reportArgumentType]
+
+
+def read(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,
+    *,
+    version: int | None = None,
+    with_row_id: bool = False,
+    with_row_address: bool = False,
+    batch_size: int | None = None,
+    rows_per_partition: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A table as a DataFrame: `spark.read.format("pennon")` with its options as arguments."""
+    options = {
+        "columns": None if columns is None else json.dumps(list(columns)),
+        "filter": filter,
+        "version": version,
+        "with_row_id": with_row_id,
+        "with_row_address": with_row_address,
+        "batch_size": batch_size,
+        "rows_per_partition": rows_per_partition,
+        **{f"{STORAGE}{key}": value for key, value in (storage_options or {}).items()},
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    return spark.read.format(PennonSource.name()).options(**given).load(os.fspath(uri))
+
+
+@dataclass(frozen=True)
+class ReadExplanation:
+    """What a DataFrame with a filter would read."""
+
+    scan: Explanation
+    partitions: tuple[Part, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.partitions)
+
+    @property
+    def fragments(self) -> int:
+        return len({fragment for part in self.partitions for fragment in part.fragments})
+
+    def __str__(self) -> str:
+        total = f"{self.rows:,} of {self.scan.total_rows:,} rows in {self.fragments} fragments"
+        lines = [str(self.scan), f"  read     {total}, by {len(self.partitions)} partitions"]
+        lines += [f"           {part}" for part in self.partitions[:8]]
+        return "\n".join([*lines, "           ..."] if len(self.partitions) > 8 else lines)
+
+
+def explain(
+    uri: str | os.PathLike[str],
+    filter: str | None = None,
+    *,
+    version: int | None = None,
+    rows_per_partition: int = ROWS_PER_PART,
+    storage_options: Mapping[str, str] | None = None,
+) -> ReadExplanation:
+    """How the data source would read the rows of a filter: by which indices, how many fragments and rows, in which
+    partitions. Needs no session."""
+    snapshot = Snapshot.open(Location.of(os.fspath(uri), storage_options), version)
+    catalog = Catalog.read(snapshot, SHARED_CACHE)
+    request = ScanRequest(filter)
+    return ReadExplanation(explain_scan(catalog, request), tuple(plan_parts(catalog, request, rows_per_partition)))

@@ -1,0 +1,87 @@
+"""The data source `pennon`."""
+
+from __future__ import annotations
+
+import difflib
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from pennon.errors import ColumnNotFound, InvalidArgument
+from pennon.format.snapshot import ADDRESS, ROW_ID, Pin, Snapshot
+from pennon.query.execute import parse
+from pennon.spark.options import ReadOptions, read_options, write_options
+from pennon.spark.plain import plainly
+from pennon.spark.reader import PennonReader, PushingReader, ReadPlan
+from pennon.spark.types import spark_schema
+from pennon.spark.writer import PennonWriter, plan_write
+
+
+class PennonSource(DataSource):
+    """A Lance table. The version is pinned with the schema, so that a DataFrame always reads the same rows."""
+
+    _pin: Pin | None = None
+
+    @classmethod
+    def name(cls) -> str:
+        return "pennon"
+
+    def schema(self) -> StructType:
+        with plainly():
+            return spark_schema(self._plan().schema)
+
+    def reader(self, schema: StructType) -> PennonReader:
+        """A schema that the user gave chooses among the columns; their types are the table's."""
+        with plainly():
+            plan = self._plan()
+            known = spark_schema(plan.schema)
+            if schema.names != known.names:
+                plan.schema = chosen_columns(plan.schema, schema.names, plan.pin.location.uri)
+                known = spark_schema(plan.schema)
+            for given, own in zip(schema.fields, known.fields, strict=True):
+                wrong, right = given.dataType.simpleString(), own.dataType.simpleString()
+                if wrong != right:
+                    raise InvalidArgument(
+                        f"column {own.name!r} is of type {right}, not {wrong}", "Read it as it is, and cast it then"
+                    )
+            return PushingReader(plan) if read_options(self.options).pushdown else PennonReader(plan)
+
+    def writer(self, schema: StructType, overwrite: bool) -> PennonWriter:
+        with plainly():
+            return PennonWriter(plan_write(write_options(self.options), schema, overwrite))
+
+    def _plan(self) -> ReadPlan:
+        options = read_options(self.options)
+        if self._pin is None:
+            self._pin = Snapshot.open(options.location, options.version).pin()
+        snapshot = self._pin.open()
+        if options.filter is not None:
+            parse(snapshot, options.filter)
+        return plan_read(self._pin, options)
+
+
+def plan_read(pin: Pin, options: ReadOptions) -> ReadPlan:
+    fields: pa.Schema = pin.open().dataset.schema
+    names = list(fields.names if options.columns is None else options.columns)
+    names += [n for n, asked in ((ROW_ID, options.with_row_id), (ADDRESS, options.with_row_address)) if asked]
+    return ReadPlan(
+        pin,
+        chosen_columns(fields, list(dict.fromkeys(names)), pin.location.uri),
+        () if options.filter is None else (options.filter,),
+        options.batch_size,
+        options.rows_per_partition,
+    )
+
+
+def chosen_columns(schema: pa.Schema, names: list[str], table: str) -> pa.Schema:
+    """Columns of a table, which may be its metadata columns."""
+    for name in names:
+        if name not in (ROW_ID, ADDRESS) and schema.get_field_index(name) < 0:
+            near = difflib.get_close_matches(name, schema.names, n=3) or schema.names[:10]
+            raise ColumnNotFound(
+                f"table {table} has no top-level column {name!r}", f"Did you mean one of: {', '.join(near)}?"
+            )
+    return pa.schema(
+        [pa.field(name, pa.uint64()) if name in (ROW_ID, ADDRESS) else schema.field(name) for name in names]
+    )

@@ -1,0 +1,144 @@
+"""Writing rows through Spark: tasks write fragments, the driver commits them at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import types as st
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pennon.errors import ColumnNotFound, InvalidArgument
+from pennon.format.new_rows import Target, commit_rows, delete_rows, find_table, write_rows
+from pennon.format.snapshot import Snapshot
+from pennon.spark.options import WriteOptions
+from pennon.spark.plain import plainly
+from pennon.spark.types import arrow_type, cast_batch, spark_type
+
+# Spark's types whose values the later ones hold as well.
+_WIDER = (
+    (st.ByteType, st.ShortType, st.IntegerType, st.LongType),
+    (st.FloatType, st.DoubleType),
+)
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """The fragments that one task has written."""
+
+    fragments: tuple[str, ...]
+
+
+class PennonWriter(DataSourceArrowWriter):
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        with plainly():
+            rows = (cast_batch(batch, self.target.schema) for batch in iterator if batch.num_rows)
+            return Written(tuple(write_rows(self.target, rows)))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        with plainly():
+            commit_rows(self.target, _fragments(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        with plainly():
+            delete_rows(self.target, _fragments(messages))
+
+
+def plan_write(options: WriteOptions, schema: st.StructType, overwrite: bool) -> Target:
+    table = find_table(options.location)
+    if table is None:
+        fields = [_new_field(field, options) for field in schema.fields]
+    elif overwrite:
+        fields = [_kept_field(field, table, options) for field in schema.fields]
+    else:
+        fields = _same_fields(schema, table)
+    unknown = [name for name, _ in options.vector_columns if name not in schema.names]
+    if unknown:
+        raise ColumnNotFound(
+            f"vector_columns names {unknown[0]!r}, which the rows do not have", f"They have: {_few(schema)}"
+        )
+    if table is not None and options.enable_stable_row_ids and not table.manifest.has_stable_row_ids:
+        raise InvalidArgument(
+            f"table {table.uri} has no stable row ids, and only a new table can get them", "Write to another address"
+        )
+    return Target(
+        options.location,
+        pa.schema(fields),
+        None if table is None else table.version,
+        overwrite,
+        options.max_rows_per_file,
+        options.enable_stable_row_ids,
+    )
+
+
+def _fragments(messages: list[WriterCommitMessage | None]) -> list[str]:
+    return [text for message in messages if isinstance(message, Written) for text in message.fragments]
+
+
+def _new_field(field: st.StructField, options: WriteOptions) -> pa.Field:
+    size = dict(options.vector_columns).get(field.name)
+    if size is None:
+        return pa.field(field.name, arrow_type(field.dataType, field.name))
+    if not isinstance(field.dataType, st.ArrayType) or type(field.dataType.elementType) not in _WIDER[1]:
+        raise InvalidArgument(
+            f"column {field.name!r} is of type {field.dataType.simpleString()} and cannot be vectors",
+            "Cast it to array<float>",
+        )
+    return pa.field(field.name, pa.list_(arrow_type(field.dataType.elementType, field.name), size))
+
+
+def _kept_field(field: st.StructField, table: Snapshot, options: WriteOptions) -> pa.Field:
+    """A column that stays what it is keeps its type: vectors stay vectors."""
+    schema: pa.Schema = table.dataset.schema
+    place = schema.get_field_index(field.name)
+    if place >= 0 and field.name not in dict(options.vector_columns):
+        own = schema.field(place)
+        if _same(field.dataType, spark_type(own.type, own.name)):
+            return pa.field(own.name, own.type)
+    return _new_field(field, options)
+
+
+def _same_fields(schema: st.StructType, table: Snapshot) -> list[pa.Field]:
+    """The table's own fields, if the rows have them all and no other."""
+    fields: list[pa.Field] = list(table.dataset.schema)
+    names = [field.name for field in fields]
+    for name in schema.names:
+        if name not in names:
+            near = ", ".join(difflib.get_close_matches(name, names, n=3) or names[:10])
+            raise ColumnNotFound(f"table {table.uri} has no column {name!r}", f"Rename or drop it; near to it: {near}")
+    for field in fields:
+        if field.name not in schema.names:
+            raise ColumnNotFound(
+                f"the rows lack column {field.name!r} of table {table.uri}", "Add it, with NULLs if need be"
+            )
+        given, own = schema[field.name].dataType, spark_type(field.type, field.name)
+        if not _fits(given, own):
+            wrong, right = given.simpleString(), own.simpleString()
+            raise InvalidArgument(
+                f"column {field.name!r} of table {table.uri} is of type {right}, not {wrong}", "Cast it before writing"
+            )
+    return fields
+
+
+def _fits(given: st.DataType, own: st.DataType) -> bool:
+    """Whether values of one type are values of another, or become such without loss. Vectors may be rounded."""
+    if isinstance(given, st.ArrayType) and isinstance(own, st.ArrayType):
+        vectors = {type(given.elementType), type(own.elementType)} <= {st.FloatType, st.DoubleType}
+        return vectors or _fits(given.elementType, own.elementType)
+    wider = any(
+        type(given) in row and type(own) in row and row.index(type(given)) <= row.index(type(own)) for row in _WIDER
+    )
+    return wider or isinstance(given, st.NullType) or _same(given, own)
+
+
+def _same(given: st.DataType, own: st.DataType) -> bool:
+    return given.simpleString() == own.simpleString()
+
+
+def _few(schema: st.StructType) -> str:
+    return ", ".join(schema.names[:10])

@@ -1,0 +1,137 @@
+"""Table functions and views in SQL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import SparkSession
+
+import pennon
+from pennon.index.vector.vectors import to_lists
+
+
+@pytest.fixture(scope="module")
+def vectors() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((600, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def uri(vectors: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two thirds covered by a vector index and a B-tree."""
+    path = str(tmp_path_factory.mktemp("sql") / "t.lance")
+    table = pa.table({"id": range(600), "lang": ["de", "en", "fr"] * 200, "v": to_lists(vectors)})
+    lance.write_dataset(table.slice(0, 400), path, max_rows_per_file=200)
+    lance.dataset(path).create_index("v", "IVF_FLAT", num_partitions=4, metric="l2")
+    lance.dataset(path).create_scalar_index("lang", "BTREE")
+    lance.write_dataset(table.slice(400), path, mode="append")
+    return path
+
+
+def array(vector: np.ndarray) -> str:
+    return f"array({', '.join(map(str, vector.tolist()))})"
+
+
+def nearest(vectors: np.ndarray, query: np.ndarray, k: int, keep: slice = slice(None)) -> list[int]:
+    distances = ((vectors - query) ** 2).sum(axis=1)
+    chosen = np.arange(len(vectors))[keep]
+    return chosen[distances[chosen].argsort()[:k]].tolist()
+
+
+def test_search_equals_brute_force(spark: SparkSession, uri: str, vectors: np.ndarray) -> None:
+    query = vectors[7] + 0.1
+    found = spark.sql(f"SELECT * FROM pennon_search('{uri}', 'v', {array(query)}, 5, nprobes => 4)")
+    assert found.schema.simpleString() == "struct<id:bigint,lang:string,v:array<float>,_distance:float>"
+    rows = found.collect()
+    assert [row.id for row in rows] == nearest(vectors, query, 5)
+    assert [row._distance for row in rows] == pytest.approx([((vectors[row.id] - query) ** 2).sum() for row in rows])
+    assert rows[0].v == vectors[rows[0].id].tolist()
+    named = spark.sql(
+        f"""SELECT * FROM pennon_search(uri => '{uri}', column => 'v', query => {array(query)}, k => 3, nprobes => 4,
+            refine_factor => 2, filter => "lang = 'en'", columns => array('id'), with_row_id => true)"""
+    ).collect()
+    assert [row.asDict().keys() for row in named] == [{"id": 0, "_rowid": 0, "_distance": 0}.keys()] * 3
+    assert [row.id for row in named] == nearest(vectors, query, 3, slice(1, None, 3))
+
+
+def test_a_search_for_every_row_of_a_query(spark: SparkSession, uri: str, vectors: np.ndarray) -> None:
+    found = spark.sql(
+        f"""SELECT q.id AS q, near.id AS id
+            FROM (SELECT {array(vectors[3])} AS v, 3 AS id UNION ALL SELECT {array(vectors[4])} AS v, 4 AS id) q,
+            LATERAL pennon_search('{uri}', 'v', q.v, 2, nprobes => 4, columns => array('id')) near"""
+    )
+    expected = [(q, near) for q in (3, 4) for near in nearest(vectors, vectors[q], 2)]
+    assert sorted(map(tuple, found.collect())) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        ("pennon_search('{uri}', 'w', array(1, 2), 3)", "has no column 'w'. Did you mean"),
+        ("pennon_search('{uri}', 'v', 'text', 3)", "query must be an array of numbers, not string"),
+        ("pennon_search('{uri}', 'v', array(1, 2), 3, nprobs => 1)", "searches take no option 'nprobs'"),
+        ("pennon_search('{uri}', 'v', array(1, 2), 3, columns => array('idd'))", "has no top-level column 'idd'"),
+        ("pennon_search('{uri}x', 'v', array(1, 2), 3)", "cannot open a Lance table at"),
+        ("pennon_search('{uri}', 'v', array(1, 2), 3)", "a query vector has 2 items, vectors of column 'v' have 8"),
+        ("pennon_indices('{uri}x')", "cannot open a Lance table at"),
+        ("pennon_explain('{uri}', 'idd = 3')", "names a column the table does not have: idd"),
+    ],
+)
+def test_errors_are_short(spark: SparkSession, uri: str, call: str, problem: str) -> None:
+    with pytest.raises((AnalysisException, PythonException)) as caught:
+        spark.sql(f"SELECT * FROM {call.format(uri=uri)}").collect()
+    assert problem in str(caught.value)
+    assert len(str(caught.value).splitlines()) < 14
+
+
+def test_the_inventory(spark: SparkSession, uri: str) -> None:
+    rows = spark.sql(f"SELECT * FROM pennon_indices('{uri}') ORDER BY name").collect()
+    assert [(row.name, row.fields, row.index_type, row.num_segments) for row in rows] == [
+        ("lang_idx", ["lang"], "BTREE", 1),
+        ("v_idx", ["v"], "IVF_FLAT", 1),
+    ]
+    for row in rows:
+        assert (row.num_indexed_fragments, row.num_unindexed_fragments) == (2, 1)
+        assert (row.num_indexed_rows, row.num_unindexed_rows) == (400, 200)
+        assert row.size_bytes > 0
+    assert spark.sql(f"SELECT * FROM pennon_indices('{uri}', version => 1)").count() == 0
+
+
+def test_plans_in_sql(spark: SparkSession, uri: str) -> None:
+    lines = [
+        row.plan for row in spark.sql(f"SELECT * FROM pennon_explain('{uri}', filter => \"lang = 'en'\")").collect()
+    ]
+    assert lines == str(pennon.open(uri).explain("lang = 'en'")).splitlines()
+
+
+def test_storage_options_of_the_session_stay_out_of_plans(
+    spark: SparkSession, uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pennon.spark.register(spark, storage_options={"secret_key": "topsecretvalue"})
+    try:
+        found = spark.sql(f"SELECT * FROM pennon_search('{uri}', 'v', array(1, 2, 3, 4, 5, 6, 7, 8), 3)")
+        found.explain(True)
+        assert found.count() == 3
+        assert "topsecretvalue" not in capsys.readouterr().out
+    finally:
+        pennon.spark.register(spark)
+
+
+def test_views_read_and_take_rows(spark: SparkSession, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": range(5), "s": list("abcde")}), uri)
+    view = f"CREATE OR REPLACE TEMPORARY VIEW t USING pennon OPTIONS (path '{uri}')"
+    spark.sql(view)
+    assert [row.s for row in spark.sql("SELECT s FROM t WHERE id = 3").collect()] == ["d"]
+    spark.sql("INSERT INTO t SELECT id + 5, upper(s) FROM t")
+    assert spark.sql("SELECT * FROM t").count() == 5, "a view stays at its version"
+    spark.sql(view)
+    assert spark.sql("SELECT * FROM t").count() == 10
+    spark.sql("INSERT OVERWRITE t VALUES (1, 'x')")
+    assert lance.dataset(uri).to_table().to_pylist() == [{"id": 1, "s": "x"}]
+    with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW name USING pennon"):
+        spark.sql(f"CREATE TABLE pennon_t USING pennon OPTIONS (path '{uri}')")
