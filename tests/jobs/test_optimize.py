@@ -118,6 +118,22 @@ def test_damaged_segments_are_replaced(tmp_path: Path, spoil: str) -> None:
     assert index.segments[0].uuid not in {s.uuid for i in table.indices() for s in i.segments}
 
 
+@pytest.mark.parametrize("kept", [0, 100])
+def test_segments_without_a_page_file_are_replaced(tmp_path: Path, kept: int) -> None:
+    """Missing, or shorter than it was written: known without reading it, so that a plan tells, too."""
+    table = make(tmp_path / "t.lance")
+    [index] = table.indices()
+    directory = Path(table.uri) / "_indices" / index.segments[0].uuid
+    [file] = [path for path in directory.iterdir() if "page_data" in path.name]
+    file.write_bytes(file.read_bytes()[:kept])
+    if not kept:
+        file.unlink()
+    assert table.plan_optimize().due
+    table.optimize()
+    check(table)
+    assert index.segments[0].uuid not in {s.uuid for i in table.indices() for s in i.segments}
+
+
 def test_values_changed_in_place_are_covered_again(tmp_path: Path) -> None:
     table = make(tmp_path / "t.lance")
     done = table.update_column("k", "k + 100", where="id < 50 and id % 2 = 0")

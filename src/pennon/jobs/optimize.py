@@ -15,7 +15,7 @@ from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.errors import DamagedFile, DamagedIndexWarning, IndexNotFound, InvalidArgument
-from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
+from pennon.format.index_metadata import IndexFile, IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
@@ -293,4 +293,13 @@ def _damaged(snapshot: Snapshot, source: Source, reuse: FragmentReuse | None) ->
         kind.open(snapshot, source.segment, column, reuse, ByteCache(0))
     except DamagedFile:
         return True
-    return False
+    return not all(_is_whole(snapshot, source.segment, file) for file in source.segment.files)
+
+
+def _is_whole(snapshot: Snapshot, segment: IndexSegment, file: IndexFile) -> bool:
+    """Whether a file has the size it was written with, where that is known and cheap to ask for."""
+    try:
+        size = snapshot.store.size(f"{segment.directory}/{file.path}")
+    except OSError:
+        return False
+    return size is None or not file.size_bytes or size == file.size_bytes
