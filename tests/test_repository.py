@@ -22,8 +22,9 @@ LOCK_FILES = ("requirements-build.lock", "requirements.lock")
 
 # The rooms from top to bottom; those of one row are neighbours. A room may use its own row and the rows below it.
 ROOMS = (
-    {"__init__", "__main__", "cli", "spark", "report", "testing"},
+    {"__init__", "__main__", "cli", "spark", "testing"},
     {"table"},
+    {"report"},
     {"jobs"},
     {"query"},
     {"engine"},

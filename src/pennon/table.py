@@ -13,6 +13,8 @@ from pennon.errors import InvalidArgument
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
+from pennon.jobs.audit import RECALL_QUERIES, audit
+from pennon.jobs.audit_report import AuditReport
 from pennon.jobs.compact import CompactionChoices, CompactPlan, compact, plan_compact
 from pennon.jobs.create_index import IndexOptions, Plan, create_index, plan_index
 from pennon.jobs.knn_join import knn_join
@@ -30,6 +32,8 @@ from pennon.query.inventory import Index, ReuseInfo, describe_reuse, list_indice
 from pennon.query.search.explain import SearchExplanation, explain_search
 from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
+from pennon.report.facts import gather
+from pennon.report.page import page
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame, SparkSession
@@ -211,6 +215,34 @@ class Table:
         or not, and what came of it. Safe to run twice and beside writers."""
         memory = task_memory(task_memory_bytes)
         newest, report = maintain(self._attach, self._snapshot, policy or MaintenancePolicy(), memory, dry_run=dry_run)
+        self._move_to(newest)
+        return report
+
+    def report(self) -> str:
+        """An HTML page of this version's fragments and indices, and of what `maintain` would do. Starts no Spark."""
+        return page(gather(self._snapshot))
+
+    def audit(
+        self,
+        sample: float = 1.0,
+        *,
+        repair: bool = False,
+        index_names: Sequence[str] | None = None,
+        recall_queries: int = RECALL_QUERIES,
+        task_memory_bytes: int | None = None,
+    ) -> AuditReport:
+        """Compare every index of the newest version with the table, on Spark: files, layout, rows, codes, recall. A
+        `sample` below 1 compares that share of the fragments; `repair` builds what is wrong from the data."""
+        self.refresh()
+        newest, report = audit(
+            self._attach,
+            self._snapshot,
+            sample=sample,
+            repair=repair,
+            names=index_names,
+            recall_queries=recall_queries,
+            memory_bytes=task_memory(task_memory_bytes),
+        )
         self._move_to(newest)
         return report
 

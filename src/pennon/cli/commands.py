@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import pennon
-from pennon.cli import maintenance, render
+from pennon.cli import audit, maintenance, render, report
 from pennon.cli.demo import run_demo
 from pennon.cli.options import dry_run_option, on_table, output_option
 from pennon.cli.queries import query_vector
@@ -217,7 +217,7 @@ def demo(rows: int, keep: str | None) -> None:
     run_demo(rows, keep)
 
 
-for command in maintenance.COMMANDS:
+for command in (*maintenance.COMMANDS, *audit.COMMANDS, *report.COMMANDS):
     main.add_command(command)
 
 

@@ -1,0 +1,44 @@
+"""The command that shows a table's indices in a browser."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import IO
+
+import click
+
+from pennon.cli.options import on_table
+from pennon.report.serve import ReportServer
+from pennon.table import Table
+
+
+@click.command()
+@on_table
+@click.option(
+    "-o",
+    "--out",
+    type=click.File("w", encoding="utf-8", lazy=True),
+    metavar="FILE",
+    help="Write the page; - prints it.",
+)
+@click.option("--serve", is_flag=True, help="Serve it to browsers on this machine, drawn anew at every visit.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="With --serve.  [default: a free one]")
+def report(table: Table, out: IO[str] | None, serve: bool, port: int | None) -> None:
+    """Draw the fragments and indices of the table at URI, and what maintain would do, as one HTML page."""
+    if serve == (out is not None):
+        raise click.UsageError("give -o FILE or --serve")
+    if port is not None and not serve:
+        raise click.UsageError("--port goes with --serve")
+    if out is not None:
+        out.write(table.report())
+        return
+    try:
+        server = ReportServer(lambda: table.refresh().report(), port or 0)
+    except OSError as error:
+        raise click.UsageError(f"cannot listen on port {port}: {error.strerror}") from error
+    with server, suppress(KeyboardInterrupt):
+        click.echo(f"{server.url} shows {table.uri}; stop with Ctrl-C")
+        server.serve_forever()
+
+
+COMMANDS = (report,)

@@ -1,0 +1,114 @@
+"""What metadata alone tells of indices: coverage, moves of rows, files nobody names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import combinations
+
+from pyroaring import BitMap
+
+from pennon.engine import Engine
+from pennon.errors import DamagedFile, UnsupportedTable
+from pennon.format.housekeeping import orphans
+from pennon.format.index_metadata import IndexSegment, LogicalIndex
+from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.registry import why_unusable
+from pennon.jobs.audit_report import Action, Finding, Severity
+from pennon.jobs.describe import plural
+from pennon.jobs.reuse import read_state
+
+REBUILT = "`pennon audit --repair` builds it from the data"
+
+
+def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None) -> list[Finding]:
+    findings: list[Finding] = []
+    usable: list[tuple[IndexSegment, BitMap]] = []
+    for segment in index.segments:
+        reason = why_unusable(segment) or (None if column_of(snapshot, segment) else "not on one column of the table")
+        if reason:
+            said = f"not looked at: {reason}"
+            findings.append(note(index.name, (segment.uuid,), said, "Use the tool that wrote it, or drop the index"))
+            continue
+        usable.append((segment, effective_coverage(segment, snapshot, reuse, index.segments)))
+        moved = reuse.effective(BitMap(segment.fragments)) if reuse else BitMap(segment.fragments)
+        gone = moved - snapshot.manifest.live
+        if gone:
+            said = f"it covers {plural(len(gone), 'fragment')} that left the table ({some(gone)})"
+            findings.append(note(index.name, (segment.uuid,), said, "Nothing to do: they answer no query"))
+    for (first, ours), (second, theirs) in combinations(usable, 2):
+        shared = ours & theirs
+        if shared:
+            problem = f"two segments cover the same {plural(len(shared), 'fragment')} ({some(shared)})"
+            pair = (first.uuid, second.uuid)
+            findings.append(Finding(Severity.ERROR, index.name, pair, problem, REBUILT, Action.REBUILD))
+    return findings
+
+
+def check_moves(snapshot: Snapshot) -> Finding | None:
+    """Moves that cannot be true. Nothing else can be told as long as they are there."""
+    try:
+        reuse = read_fragment_reuse(snapshot)
+    except DamagedFile as error:
+        # Lance reads it before every commit, so that none succeeds.
+        remedy = "Restore the last version before it; queries scan the table until then"
+        return Finding(Severity.ERROR, None, (), error.problem, remedy)
+    problem = _contradiction(snapshot, reuse) if reuse is not None else None
+    if problem is None:
+        return None
+    remedy = "`pennon audit --repair` removes it and builds all indices from the data"
+    return Finding(Severity.ERROR, None, (), problem, remedy, Action.FORGET_MOVES)
+
+
+def _contradiction(snapshot: Snapshot, reuse: FragmentReuse) -> str | None:
+    fragments = snapshot.manifest.fragments
+    for version in reuse.versions:
+        for group in version.groups:
+            for digest in group.new:
+                there = fragments.get(digest.id)
+                if there is not None and there.physical_rows != digest.physical_rows:
+                    return (
+                        f"the Fragment Reuse Index moves {digest.physical_rows:,} rows into fragment {digest.id},"
+                        f" which has {there.physical_rows:,}"
+                    )
+    live = reuse.old_fragments & snapshot.manifest.live
+    return f"the Fragment Reuse Index moves rows out of live fragments ({some(live)})" if live else None
+
+
+def check_needs(engine: Callable[[], Engine], snapshot: Snapshot) -> list[Finding]:
+    state = read_state(engine, snapshot)
+    findings: list[Finding] = []
+    if state is not None and state.behind:
+        said = f"{plural(len(state.behind), 'segment')} behind the Fragment Reuse Index"
+        uuids = tuple(segment.uuid for segment in state.behind)
+        findings.append(note(None, uuids, said, "`pennon catch-up` rewrites them; queries are right until then"))
+    if state is not None and state.removable:
+        said = f"the Fragment Reuse Index has {plural(state.removable, 'move')} that no index file needs"
+        findings.append(note(None, (), said, "`pennon trim` removes them"))
+    return findings
+
+
+def check_orphans(snapshot: Snapshot) -> list[Finding]:
+    try:
+        left = orphans(snapshot)
+    except (DamagedFile, UnsupportedTable) as error:
+        return [note(None, (), f"orphans were not looked for: {error.problem}", "Restore the version, or clean up")]
+    if not left:
+        return []
+    names = ", ".join(orphan.directory for orphan in left[:3])
+    said = f"{plural(len(left), 'index directory', 'index directories')} that no version names ({names})"
+    return [note(None, (), said, "`pennon maintain` deletes them when they are old enough to be no running job's")]
+
+
+def column_of(snapshot: Snapshot, segment: IndexSegment) -> str | None:
+    column = snapshot.columns.by_id(segment.fields[0]) if len(segment.fields) == 1 else None
+    return column.path if column else None
+
+
+def note(index: str | None, segments: tuple[str, ...], problem: str, remedy: str) -> Finding:
+    return Finding(Severity.NOTE, index, segments, problem, remedy)
+
+
+def some(numbers: Iterable[int]) -> str:
+    known = list(numbers)
+    return ", ".join(map(str, known[:5])) + (", ..." if len(known) > 5 else "")

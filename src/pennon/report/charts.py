@@ -1,0 +1,72 @@
+"""Small charts as SVG without a view box: places across are percentages, so that they fill any width undistorted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from pennon.jobs.describe import plural
+from pennon.report.balance import PageBalance, PartitionBalance
+
+BAR_AREA = 72
+MAX_BARS = 60
+
+
+@dataclass(frozen=True)
+class Bar:
+    value: float
+    title: str
+
+
+def rect(x: float, width: float, y: float, height: float, style: str, title: str = "") -> str:
+    """A rectangle; `x` and `width` are percentages, `y` and `height` pixels."""
+    shape = f'<rect class="{style}" x="{x:.3f}%" width="{width:.3f}%" y="{y:.1f}" height="{height:.1f}"'
+    return f"{shape}><title>{escape(title)}</title></rect>" if title else f"{shape}/>"
+
+
+def svg(height: float, shapes: Sequence[str], label: str) -> str:
+    body = "".join(shapes)
+    return f'<svg width="100%" height="{height:.0f}" role="img" aria-label="{escape(label)}">{body}</svg>'
+
+
+def bars(values: Sequence[Bar], label: str) -> str:
+    """Upright bars on a common foot; what is not zero can always be seen."""
+    most, width = max((bar.value for bar in values), default=0) or 1, 100 / max(1, len(values))
+    gap = 0.1 * width
+    shapes: list[str] = []
+    for at, bar in enumerate(values):
+        height = max(2.0, bar.value / most * BAR_AREA) if bar.value else 0.0
+        shapes.append(rect(at * width + gap, width - 2 * gap, BAR_AREA - height, height, "bar"))
+        # The whole column answers to the pointer, not only the bar.
+        shapes.append(rect(at * width, width, 0, BAR_AREA, "hover", bar.title))
+    foot = f'<line class="foot" x1="0" x2="100%" y1="{BAR_AREA}" y2="{BAR_AREA}"/>'
+    return svg(BAR_AREA + 1, [*shapes, foot], label)
+
+
+def ranges_chart(balance: PageBalance) -> str:
+    """Pages of each range in value order; neighbours together, by their mean, where there are very many."""
+    counts = balance.range_pages
+    step = max(1, -(-len(counts) // MAX_BARS))
+    drawn: list[Bar] = []
+    for at in range(0, len(counts), step):
+        part = counts[at : at + step]
+        name = f"range {at + 1}" if len(part) == 1 else f"ranges {at + 1} to {at + len(part)}, on average"
+        mean = sum(part) / len(part)
+        drawn.append(Bar(mean, f"{name}: {plural(round(mean), 'page')}"))
+    return bars(drawn, "Pages of each range")
+
+
+def partitions_chart(balance: PartitionBalance) -> str:
+    drawn = [
+        Bar(each.count, f"{each.low:,} to {each.high:,} rows: {plural(each.count, 'partition')}")
+        if each.low < each.high
+        else Bar(each.count, f"{plural(each.low, 'row')}: {plural(each.count, 'partition')}")
+        for each in balance.bins
+    ]
+    return bars(drawn, "Partitions by number of rows")
+
+
+def meter(share: float, style: str) -> str:
+    """How much of a whole, as a thin bar."""
+    return svg(6, [rect(0, 100, 0, 6, "rail"), rect(0, 100 * share, 0, 6, style)], f"{share:.0%}")
