@@ -34,6 +34,11 @@ def test_write_read_and_search(
         found.explain(True)
     finally:
         pennon.spark.register(spark)
+    joined = pennon.open(uri, storage_options=storage_options).knn_join(rows.where("id < 3"), "v", "v", 2, prefix="n_")
+    assert sorted((row.id, row._rank, row.n_id) for row in joined.collect()) == [
+        (i, r, i) for i in range(3) for r in (1, 2)
+    ]
+    joined.explain(True)
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("pennon").options(**options).load(f"s3://{BUCKET}/nothing.lance")
     assert "TableNotFound" in str(caught.value)
