@@ -146,6 +146,8 @@ def test_maintenance(storage_options: dict[str, str]) -> None:
     table.compact(target_rows_per_fragment=1000)
     table.optimize(num_indices_to_merge=9)
     assert [(len(index.segments), index.coverage) for index in table.indices()] == [(1, 1.0), (1, 1.0)]
+    audited = table.audit(recall_queries=3)
+    assert audited.ok, str(audited)
     assert table.update_column("id", "id + 1000", where="id < 10").rows == 8
     check()
     report = table.maintain()
