@@ -10,7 +10,19 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from bench import build, knn_join, lookup, maintenance, query, vector_build, vector_memory, vector_recall, vector_search
+from bench import (
+    build,
+    growth,
+    knn_join,
+    limits,
+    lookup,
+    maintenance,
+    query,
+    vector_build,
+    vector_memory,
+    vector_recall,
+    vector_search,
+)
 from bench.harness import Choice
 
 QUICK: dict[str, Callable[[], None]] = {
@@ -31,6 +43,8 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "compact": maintenance.compact,
     "latency": maintenance.latency,
     "reuse": maintenance.reuse,
+    "growth": growth.growth,
+    "limits": limits.limits,
 }
 
 

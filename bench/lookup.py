@@ -51,12 +51,18 @@ def _measure(ranges: int, pages: int) -> tuple[object, ...]:
 def _part(number: int, pages: int) -> PageStats:
     """What the writer of a range reports, over disjoint values."""
     edges = np.arange(2 * pages, dtype=np.int64) * 1000 + number * 2 * pages * 1000
+    return page_stats(number, pa.array(edges))
+
+
+def page_stats(number: int, edges: pa.Array) -> PageStats:
+    """Of full pages, from the first and the last value of each in turn."""
+    pages = len(edges) // 2
     return PageStats(
         file=IndexFile(page_file_name(number << 32), 1),
         partition_id=number << 32,
         rows=pages * 4096,
         nulls=0,
-        mins=pa.array(edges[::2]),
-        maxs=pa.array(edges[1::2]),
+        mins=edges.take(pa.array(np.arange(0, 2 * pages, 2))),
+        maxs=edges.take(pa.array(np.arange(1, 2 * pages, 2))),
         null_counts=np.zeros(pages, dtype=np.uint32),
     )
