@@ -1,12 +1,16 @@
-"""Fixtures every test may use."""
+"""Fixtures every test may use, and the count of what was tried."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from pennon.engine import Engine
+
+_tried: Counter[str] = Counter()
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +19,21 @@ def engine() -> Iterator[Engine]:
     attached = Engine.attach()
     yield attached
     attached.stop()
+
+
+@pytest.fixture(scope="session")
+def tally() -> Callable[[str, int], None]:
+    """Counts what a test has tried, for the summary at the end: `tally("crashes", 12)`."""
+
+    def count(what: str, number: int) -> None:
+        _tried[what] += number
+
+    return count
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if _tried:
+        failed = len(terminalreporter.stats.get("failed", ())) + len(terminalreporter.stats.get("error", ()))
+        terminalreporter.section(f"tried, {failed} tests failed" if failed else "tried, with nothing lost")
+        for what, number in sorted(_tried.items()):
+            terminalreporter.write_line(f"{number:>8,} {what}")

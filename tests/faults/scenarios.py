@@ -1,0 +1,258 @@
+"""Tables in every state a job may find them in, the jobs, and what must hold of a table whatever became of the job."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+
+import pennon
+from pennon.format.files import LanceFile
+from pennon.format.housekeeping import delete_orphans, orphans
+from pennon.format.manifest import VERSIONS, parse_manifest
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Location
+from pennon.index.cache import SHARED_CACHE
+from pennon.index.vector.vectors import to_lists
+from pennon.jobs.maintain import MaintenancePolicy
+from pennon.table import Table
+from tests.tables import full_scan, stock_answer
+
+DIM = 8
+FRAGMENT_ROWS = 60
+FILTERS = ("k = 7", "k between 3 and 5", "k is null", "s = 's3'", "s like 's1%' and k > 4", "not (k > 3)")
+EAGER = MaintenancePolicy(min_fragments_to_compact=1, max_reuse_versions=0, target_rows_per_fragment=1000)
+
+
+def rows(count: int, start: int) -> pa.Table:
+    rng = np.random.default_rng(start)
+    return pa.table(
+        {
+            "id": np.arange(start, start + count),
+            "k": pa.array([None if v == 0 else int(v) for v in rng.integers(0, 20, count)], pa.int64()),
+            "s": pa.array([None if v == 0 else f"s{v}" for v in rng.integers(0, 15, count)]),
+            "v": to_lists(rng.standard_normal((count, DIM), dtype=np.float32)),
+        }
+    )
+
+
+def plain(uri: str, *, stable: bool = False) -> None:
+    """Four fragments, some rows deleted, no index."""
+    lance.write_dataset(rows(4 * FRAGMENT_ROWS, 0), uri, max_rows_per_file=FRAGMENT_ROWS, enable_stable_row_ids=stable)
+    lance.dataset(uri).delete("id % 9 = 4")
+
+
+def build_btree(table: Table) -> None:
+    table.create_index("k", ranges=3, batch_size=16, rows_per_task=100)
+
+
+def build_flat(table: Table) -> None:
+    table.create_index("v", "IVF_FLAT", num_partitions=4)
+
+
+def build_pq(table: Table) -> None:
+    table.create_index("v", "IVF_PQ", num_partitions=4, num_sub_vectors=2, num_bits=4)
+
+
+def build_hnsw(table: Table) -> None:
+    table.create_index("v", "IVF_HNSW_SQ", num_partitions=3)
+
+
+def indexed(uri: str, *, stable: bool = False) -> None:
+    """With a B-tree and an IVF_SQ over all of it, and two deltas; a fragment on top is not covered."""
+    plain(uri, stable=stable)
+    table = pennon.open(uri)
+    build_btree(table)
+    table.create_index("v", "IVF_SQ", num_partitions=4)
+    for start in (1000, 2000, 3000):
+        lance.write_dataset(rows(FRAGMENT_ROWS, start), uri, mode="append")
+        if start < 3000:
+            table.refresh()
+            table.optimize(num_indices_to_merge=0)
+    lance.dataset(uri).delete("id % 11 = 2")
+
+
+def indexed_stable(uri: str) -> None:
+    indexed(uri, stable=True)
+
+
+def deferred(uri: str) -> None:
+    """The same after a compaction that index files have yet to follow."""
+    indexed(uri)
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=150)
+
+
+def caught_up(uri: str) -> None:
+    deferred(uri)
+    pennon.open(uri).catch_up_indices()
+
+
+def damaged(uri: str) -> None:
+    """With a page file cut short and a segment over too much."""
+    indexed(uri)
+    [cut, *_] = sorted(Path(uri, "_indices").rglob("part_*_page_data.lance"))
+    cut.write_bytes(cut.read_bytes()[:-100])
+
+
+def littered(uri: str) -> None:
+    """With index files that no version names."""
+    indexed(uri)
+    directory = Path(uri, "_indices", "0a0a0a0a-0000-4000-8000-000000000000")
+    directory.mkdir()
+    for number in range(3):
+        (directory / f"file-{number}").write_bytes(b"left by a crash")
+
+
+def clean(table: Table) -> None:
+    delete_orphans(snapshot_of(table.uri), 0)
+
+
+def repair(table: Table) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        table.audit(repair=True)
+
+
+def update(table: Table) -> None:
+    table.update_column("k", "k + 100", where="id % 5 = 0 and k < 100")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A job on a table in some state. `stays` says that rows may not change; an update may have happened or not."""
+
+    name: str
+    prepare: Callable[[str], None]
+    run: Callable[[Table], Any]
+    stays: bool = True
+    damaged: bool = False
+
+
+SCENARIOS = [
+    Scenario("build a B-tree", plain, build_btree),
+    Scenario("build a B-tree again", indexed, build_btree),
+    Scenario("build an IVF_FLAT", plain, build_flat),
+    Scenario("build an IVF_PQ", plain, build_pq),
+    Scenario("build an IVF_HNSW_SQ", plain, build_hnsw),
+    Scenario("add deltas", indexed, lambda t: t.optimize(num_indices_to_merge=0)),
+    Scenario("merge segments", indexed, lambda t: t.optimize(num_indices_to_merge=9)),
+    Scenario("merge segments, stable row ids", indexed_stable, lambda t: t.optimize(num_indices_to_merge=9)),
+    Scenario("retrain", indexed, lambda t: t.optimize(retrain=True)),
+    Scenario("compact, remap at once", indexed, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("compact, stable row ids", indexed_stable, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("compact, defer the remap", indexed, lambda t: t.compact(remap="deferred", target_rows_per_fragment=150)),
+    Scenario("compact, drop coverage", indexed, lambda t: t.compact(remap="drop", target_rows_per_fragment=150)),
+    Scenario("catch up", deferred, lambda t: t.catch_up_indices()),
+    Scenario("trim", caught_up, lambda t: t.trim_fragment_reuse()),
+    Scenario("maintain", deferred, lambda t: t.maintain(EAGER)),
+    Scenario("update a column", indexed, update, stays=False),
+    Scenario("drop an index", indexed, lambda t: t.drop_index("k_idx") if t.indices()[0].name == "k_idx" else None),
+    Scenario("repair", damaged, repair, damaged=True),
+    Scenario("clean orphans", littered, clean),
+]
+
+
+def snapshot_of(uri: str) -> Snapshot:
+    return Snapshot.open(Location.of(uri))
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Rows of the newest version by id, and how many every version has."""
+
+    newest: dict[int, Any]
+    versions: dict[int, int]
+
+    @classmethod
+    def of(cls, uri: str) -> Contents:
+        dataset = lance.dataset(uri)
+        found = dataset.to_table().sort_by("id").to_pylist()
+        known: Any = dataset.versions()
+        counts = {v["version"]: lance.dataset(uri, version=v["version"]).count_rows() for v in known}
+        return cls({row["id"]: row for row in found}, counts)
+
+
+def check(uri: str, before: Contents, scenario: Scenario) -> None:
+    """The table reads as before, through every index of every reader, and nothing that a version names is missing."""
+    SHARED_CACHE.clear()
+    now = Contents.of(uri)
+    if scenario.stays:
+        assert now.newest == before.newest
+    else:
+        after = {i: _updated(row) for i, row in before.newest.items()}
+        assert now.newest in (before.newest, after), "a part of the rows was updated"
+    assert {v: n for v, n in now.versions.items() if v in before.versions} == before.versions
+    with warnings.catch_warnings(action="ignore" if scenario.damaged else "error"):
+        _check_answers(uri, now, stock=not scenario.damaged)
+    check_files(uri, damaged=scenario.damaged)
+
+
+def _updated(row: dict[str, Any]) -> dict[str, Any]:
+    if row["id"] % 5 == 0 and row["k"] is not None and row["k"] < 100:
+        return {**row, "k": row["k"] + 100}
+    return row
+
+
+def _check_answers(uri: str, now: Contents, *, stock: bool) -> None:
+    table = pennon.open(uri)
+    for condition in FILTERS:
+        expected = full_scan(uri, condition)
+        assert sorted(table.scan(condition, ["id"])["id"].to_pylist()) == expected, condition
+        if stock:
+            assert stock_answer(uri, condition)[0] == expected, f"stock: {condition}"
+    ids = sorted(now.newest)
+    vectors = np.array([now.newest[i]["v"] for i in ids], dtype=np.float32)
+    query = np.full(DIM, 0.25, dtype=np.float32)
+    exact = np.sort(((vectors - query) ** 2).sum(axis=1))[:5]
+    found = table.search("v", query, 5, nprobes=1000, refine_factor=100, columns=["id"])
+    np.testing.assert_allclose(np.sort(found["_distance"].to_numpy()), exact, rtol=1e-4)
+    fetched = vectors[np.searchsorted(ids, found["id"].to_numpy())]
+    np.testing.assert_allclose(((fetched - query) ** 2).sum(axis=1), found["_distance"].to_numpy(), rtol=1e-4)
+
+
+def check_files(uri: str, *, damaged: bool = False) -> set[str]:
+    """Every file that a segment of any version names is there, as long as recorded. Returns the segments' uuids."""
+    store = snapshot_of(uri).store
+    named: set[str] = set()
+    for path in store.list(VERSIONS):
+        for segment in parse_manifest(store.read(path), path).segments if path.endswith(".manifest") else ():
+            named.add(segment.uuid)
+            for file in segment.files:
+                size = store.size(f"_indices/{segment.uuid}/{file.path}")
+                assert damaged or size == file.size_bytes, (path, file)
+    return named
+
+
+def check_recovery(uri: str, before: Contents, scenario: Scenario) -> int:
+    """After a crash: as before, the job runs again, and orphans go without taking anything along. Returns how many
+    there were."""
+    check(uri, before, scenario)
+    with warnings.catch_warnings(action="ignore" if scenario.damaged else "default"):
+        scenario.run(pennon.open(uri))
+    check(uri, before, scenario)
+    left = len(orphans(snapshot_of(uri)))
+    delete_orphans(snapshot_of(uri), 0)
+    there = {path.name for path in Path(uri, "_indices").iterdir()} if Path(uri, "_indices").exists() else set()
+    assert there <= check_files(uri, damaged=scenario.damaged), "an orphan was overlooked"
+    check(uri, before, scenario)
+    return left
+
+
+def index_contents(uri: str) -> dict[str, list[Any]]:
+    """What the newest version's indices hold, without the names that differ from build to build: values and addresses
+    of B-trees, codes and graphs of vector indices."""
+    snapshot = snapshot_of(uri)
+    held: dict[str, list[Any]] = {}
+    for segment in snapshot.manifest.user_segments:
+        tables = [
+            LanceFile(snapshot.store, f"{segment.directory}/{file.path}").read().to_pylist()
+            for file in segment.files
+            if not file.path.endswith("page_lookup.lance")
+        ]
+        held.setdefault(segment.name, []).append(sorted((sorted(map(str, table)) for table in tables), key=str))
+    return {name: sorted(segments, key=str) for name, segments in held.items()}

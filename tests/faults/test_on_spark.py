@@ -1,0 +1,76 @@
+"""The same on real Spark: the driver killed hard at every point of its own, and tasks that fail in every way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+
+import pytest
+
+from tests.faults.on_spark import FAILED, ROOT, environment
+from tests.faults.scenarios import SCENARIOS, Contents, check_recovery
+from tests.faults.workers import CONTROL
+
+# Seconds for all runs of one process.
+LIMIT = 1800
+TALLIES = {
+    "kill": "workers killed in tasks",
+    "raise": "tasks failed once",
+    "slow": "tasks held up, for Spark to start a second attempt",
+    "lose": "executors killed in tasks",
+}
+LOCAL, CLUSTER = "local[2,4]", "local-cluster[2,1,1024]"
+
+pytestmark = pytest.mark.heavy
+
+
+def run(*args: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.faults.on_spark", *args]
+    return subprocess.run(
+        command, env=environment(**extra), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+
+
+def said(process: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert process.returncode == 0, process.stderr[-4000:]
+    return [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
+
+
+@pytest.mark.usefixtures("engine")
+def test_driver_killed_at_every_point(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+    counted = said(run("count", str(tmp_path)))
+    assert len(counted) == len(SCENARIOS)
+    killed = left = 0
+    for scenario, found in zip(SCENARIOS, counted, strict=True):
+        master = tmp_path / f"{found['number']}.lance"
+        before = Contents.of(str(master))
+        for point in range(len(found["points"])):
+            uri = tmp_path / "t.lance"
+            shutil.rmtree(uri, ignore_errors=True)
+            shutil.copytree(master, uri)
+            process = run("driver", str(uri), scenario.name, str(point))
+            where = f"{scenario.name}, point {point}: {found['points'][point]}"
+            assert process.returncode == -SIGKILL, f"{where}: {process.stderr[-2000:]}"
+            try:
+                left += check_recovery(str(uri), before, scenario)
+            except BaseException as error:
+                error.add_note(f"after the driver was killed: {where}")
+                raise
+            killed += 1
+    tally("drivers killed on Spark", killed)
+    tally("orphans of crashes found and removed", left)
+
+
+@pytest.mark.parametrize("mode", FAILED)
+def test_tasks_failing_at_every_point(mode: str, tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+    master = CLUSTER if mode == "lose" else LOCAL
+    found = said(run("workers", str(tmp_path), master, mode, **{CONTROL: str(tmp_path / "control")}))
+    assert [each["name"] for each in found] == list(FAILED[mode])
+    assert all(each["faults"] for each in found), found
+    tally(TALLIES[mode], sum(each["faults"] for each in found))
