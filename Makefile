@@ -12,7 +12,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork
 	--generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-distributed lint format bench lock proto clean java
+.PHONY: help setup demo test test-heavy test-distributed lint format docs bench lock proto clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,10 @@ format: $(STAMP) ## Apply ruff's format and its safe fixes
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
+# Material advertises itself on the error stream; nothing else may be printed.
+docs: $(STAMP) ## Build the documentation into site/, and fail at any warning
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: java $(STAMP) ## Measure (BENCH=name to choose one)
 	@$(BIN)/python -m bench $(BENCH) $(ARGS)
 
@@ -53,7 +57,7 @@ proto: $(STAMP) ## Generate the protobuf code from lance.proto
 	@$(BIN)/python -m grpc_tools.protoc -I $(PB) --python_out=$(PB) --pyi_out=$(PB) lance.proto
 
 clean: ## Remove .venv and everything built or cached here
-	rm -rf $(VENV) build dist spark-warehouse .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) build dist site spark-warehouse .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # PySpark comes as source only: setuptools is installed first, so that building it fetches nothing outside the lock.
