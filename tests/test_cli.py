@@ -97,18 +97,6 @@ def test_errors_are_one_line_and_an_exit_code(arguments: list[str], code: int, m
     assert "secretkey" not in result.output
 
 
-def test_debug_shows_the_trace(uri: str) -> None:
-    result = run("--debug", "drop-index", uri, "nope")
-    assert type(result.exception).__name__ == "IndexNotFound"
-
-
-def test_help_fits_a_screen() -> None:
-    lines = run("--help").output.splitlines()
-    assert len(lines) < 40
-    for command in ("create-index", "indices", "scan", "explain", "drop-index", "demo"):
-        assert any(line.split()[:1] == [command] for line in lines), command
-
-
 def test_verbs_without_spark_do_not_import_it(uri: str) -> None:
     code = (
         "import sys; from pennon.cli import main\n"

@@ -1,9 +1,11 @@
 """Pennon builds, keeps and queries the indices of Lance tables on Spark."""
 
 from pennon import errors
+from pennon.jobs.clean_orphans import CleanedOrphans
 from pennon.jobs.compact import CompactPlan
 from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport
 from pennon.jobs.optimize import OptimizePlan
+from pennon.jobs.plan_reuse import CatchUpPlan, TrimPlan
 from pennon.query.explain import Explanation
 from pennon.query.inventory import Index, ReuseInfo, Segment
 from pennon.query.search.explain import SearchExplanation
@@ -13,6 +15,8 @@ from pennon.table import open_table as open
 __version__ = "0.1.0"
 
 __all__ = [
+    "CatchUpPlan",
+    "CleanedOrphans",
     "CompactPlan",
     "Explanation",
     "Index",
@@ -23,6 +27,7 @@ __all__ = [
     "SearchExplanation",
     "Segment",
     "Table",
+    "TrimPlan",
     "errors",
     "open",
 ]

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
 
 from pennon.engine import Engine, ProgressListener
 from pennon.errors import InvalidArgument
+from pennon.format.housekeeping import ORPHAN_AGE
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.jobs.audit import RECALL_QUERIES, audit
 from pennon.jobs.audit_report import AuditReport
+from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
 from pennon.jobs.compact import CompactionChoices, CompactPlan, compact, plan_compact
 from pennon.jobs.create_index import IndexOptions, Plan, create_index, plan_index
 from pennon.jobs.knn_join import knn_join
 from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport, maintain
 from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
+from pennon.jobs.plan_reuse import CatchUpPlan, TrimPlan, plan_catch_up, plan_trim
 from pennon.jobs.publish import drop_index, publish
 from pennon.jobs.reuse import catch_up, trim
 from pennon.jobs.slices import task_memory
-from pennon.jobs.update_column import ColumnUpdate, Updated, update_column
+from pennon.jobs.update_column import ColumnUpdate, Updated, count_update, update_column
 from pennon.query import execute
 from pennon.query.catalog import Catalog
 from pennon.query.execute import ScanRequest
@@ -86,16 +91,15 @@ class Table:
     ) -> Plan:
         """What `create_index` would do to the newest version. Starts no Spark session: it counts this machine's cores
         when there is none yet."""
-        return plan_index(
+        return self._plan_index(
             self._snapshot.latest(),
             column,
             index_type,
-            options,
-            name=name,
+            name,
             fragment_ids=fragment_ids,
-            parallelism=self._engine.parallelism if self._engine else os.cpu_count() or 1,
-            memory_bytes=task_memory(task_memory_bytes),
             rows_per_task=rows_per_task,
+            task_memory_bytes=task_memory_bytes,
+            **options,
         )
 
     def create_index(
@@ -113,8 +117,9 @@ class Table:
         """Build an index on Spark and commit it: a `BTREE`, or one of the vector indices `IVF_FLAT`, `IVF_PQ`,
         `IVF_SQ`, `IVF_RQ`, `IVF_HNSW_FLAT`, `IVF_HNSW_PQ` and `IVF_HNSW_SQ`. With `fragment_ids`, one segment over
         those fragments, beside the segments the index already has. The options of each type are in the docs."""
-        self.refresh()
-        plan = self.plan_index(
+        planned = partial(
+            self._plan_index,
+            self.refresh()._snapshot,
             column,
             index_type,
             name,
@@ -123,17 +128,10 @@ class Table:
             task_memory_bytes=task_memory_bytes,
             **options,
         )
+        plan = planned()
         if self._engine is None and self._attach().parallelism != os.cpu_count():
             # The first plan only checked the input, before Spark was started; this one knows the cluster.
-            plan = self.plan_index(
-                column,
-                index_type,
-                name,
-                fragment_ids=fragment_ids,
-                rows_per_task=rows_per_task,
-                task_memory_bytes=task_memory_bytes,
-                **options,
-            )
+            plan = planned()
         self._move_to(create_index(self._attach, self._snapshot, plan, replace=replace, whole=fragment_ids is None))
         return next(index for index in self.indices() if index.name == plan.name)
 
@@ -161,7 +159,9 @@ class Table:
         size; 0 only adds a delta, N merges the newest N with what is new, and `retrain` builds everything anew. Returns
         what was done."""
         self.refresh()
-        plan = self.plan_optimize(index_names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain)
+        plan = plan_optimize(
+            self._snapshot, names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain
+        )
         self._move_to(optimize(self._attach, self._snapshot, plan, task_memory(task_memory_bytes)))
         return plan
 
@@ -180,13 +180,18 @@ class Table:
         transaction, `deferred` records where rows went in the Fragment Reuse Index, `drop` gives up coverage of what
         was rewritten. Returns what was done."""
         self.refresh()
-        plan = self.plan_compact(remap=remap, **options)
+        plan = plan_compact(self._snapshot, options, remap)
         self._move_to(compact(self._attach, self._snapshot, plan, task_memory(task_memory_bytes)))
         return plan
 
     def fragment_reuse(self) -> ReuseInfo | None:
         """The Fragment Reuse Index: how many compactions index files have yet to follow, and its size. None: none."""
         return describe_reuse(self._snapshot)
+
+    def plan_catch_up(self) -> CatchUpPlan:
+        """What `catch_up_indices` would do to the newest version, by the addresses in the files; read on Spark where
+        there are moves."""
+        return plan_catch_up(self._attach, self._snapshot.latest())
 
     def catch_up_indices(self, *, task_memory_bytes: int | None = None) -> int:
         """Rewrite every index segment whose files name rows by addresses from before a deferred compaction. Returns
@@ -195,6 +200,11 @@ class Table:
         newest, done = catch_up(self._attach, self._snapshot, task_memory(task_memory_bytes))
         self._move_to(newest)
         return done
+
+    def plan_trim(self) -> TrimPlan:
+        """What `trim_fragment_reuse` would do to the newest version, by the addresses in the files; read on Spark where
+        there are moves."""
+        return plan_trim(self._attach, self._snapshot.latest())
 
     def trim_fragment_reuse(self) -> int:
         """Remove the versions of the Fragment Reuse Index that no index file needs any more, by the addresses in the
@@ -217,6 +227,18 @@ class Table:
         newest, report = maintain(self._attach, self._snapshot, policy or MaintenancePolicy(), memory, dry_run=dry_run)
         self._move_to(newest)
         return report
+
+    def clean_orphans(
+        self,
+        older_than: timedelta = timedelta(seconds=ORPHAN_AGE),
+        *,
+        no_jobs_running: bool = False,
+        dry_run: bool = False,
+    ) -> CleanedOrphans:
+        """Delete index directories that no version, branch or tag names and that nothing was written to for
+        `older_than`: longer than any job may run, since what it writes is named only by its commit. With
+        `no_jobs_running`, less than a day will do, and what an object store has, which tells no ages, goes too."""
+        return clean_orphans(self._snapshot, older_than, no_jobs_running=no_jobs_running, dry_run=dry_run)
 
     def report(self) -> str:
         """An HTML page of this version's fragments and indices, and of what `maintain` would do. Starts no Spark."""
@@ -246,17 +268,28 @@ class Table:
         self._move_to(newest)
         return report
 
-    def update_column(self, column: str, expression: str, *, where: str | None = None) -> Updated:
+    def update_column(
+        self, column: str, expression: str, *, where: str | None = None, dry_run: bool = False
+    ) -> Updated:
         """Change a top-level column in place: an SQL expression for all rows, or for those a condition selects. Rows
         stay where they are. Indices on the column no longer cover the fragments that changed, until `optimize`."""
+        update = ColumnUpdate(column, expression, where)
+        if dry_run:
+            return count_update(self._attach, self._snapshot.latest(), update)
         self.refresh()
-        newest, done = update_column(self._attach, self._snapshot, ColumnUpdate(column, expression, where))
+        newest, done = update_column(self._attach, self._snapshot, update)
         self._move_to(newest)
         return done
 
-    def drop_index(self, name: str) -> None:
-        """Remove an index from the newest version; its files go when old versions are cleaned up."""
-        self._move_to(publish(self._snapshot, drop_index(name)))
+    def drop_index(self, name: str, *, dry_run: bool = False) -> Index:
+        """Remove an index from the newest version; its files go when old versions are cleaned up. Returns what it
+        was."""
+        newest, leave = self._snapshot.latest(), drop_index(name)
+        leave(newest)
+        dropped = next(index for index in list_indices(newest) if index.name == name)
+        if not dry_run:
+            self._move_to(publish(newest, leave))
+        return dropped
 
     def scan(
         self,
@@ -351,6 +384,31 @@ class Table:
     ) -> SearchExplanation:
         """What `search` would do; with `analyze`, run it and say what it touched."""
         return explain_search(self._indices(), SearchRequest.of(column, k, options), query, analyze)
+
+    def _plan_index(
+        self,
+        snapshot: Snapshot,
+        column: str,
+        index_type: str,
+        name: str | None,
+        *,
+        fragment_ids: Sequence[int] | None,
+        rows_per_task: int | None,
+        task_memory_bytes: int | None,
+        **options: Unpack[IndexOptions],
+    ) -> Plan:
+        """On a given version: what is built must be what was planned, whoever commits in between."""
+        return plan_index(
+            snapshot,
+            column,
+            index_type,
+            options,
+            name=name,
+            fragment_ids=fragment_ids,
+            parallelism=self._engine.parallelism if self._engine else os.cpu_count() or 1,
+            memory_bytes=task_memory(task_memory_bytes),
+            rows_per_task=rows_per_task,
+        )
 
     def _indices(self) -> Catalog:
         if self._catalog is None:

@@ -146,7 +146,7 @@ from pyspark.sql import SparkSession
 class Recorder:
     def __init__(self):
         self.events = []
-    def stage_started(self, name, total): self.events.append(("started", name, total))
+    def stage_started(self, name, total, rows=None): self.events.append(("started", name, total))
     def stage_advanced(self, name, done): self.events.append(("advanced", name, done))
     def stage_finished(self, name): self.events.append(("finished", name))
 

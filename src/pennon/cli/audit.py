@@ -5,16 +5,36 @@ from __future__ import annotations
 import click
 
 from pennon.cli import render
+from pennon.cli.completion import complete_index
 from pennon.cli.options import on_table, output_option
+from pennon.cli.verbs import verb
 from pennon.jobs.audit import RECALL_QUERIES
+from pennon.jobs.audit_report import Action
 from pennon.table import Table
 
+REPAIRS = {
+    Action.REBUILD: "its wrong segments are built from the data",
+    Action.RETRAIN: "its wrong segments are built from the data, with models trained anew",
+    Action.FORGET_MOVES: "the Fragment Reuse Index is removed, and all indices are built from the data",
+}
 
-@click.command()
+
+@verb(
+    "audit",
+    short_help="Compare indices with the rows of the table, and repair.",
+    example="pennon audit events.lance --repair --dry-run",
+)
 @on_table
 @click.option("--sample", type=float, default=1.0, show_default=True, help="Share of the fragments to compare.")
 @click.option("--repair", is_flag=True, help="Build what is wrong from the data, and look again.")
-@click.option("--index", "names", multiple=True, metavar="NAME", help="Only this index; repeat.  [default: all]")
+@click.option(
+    "--index",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_index,
+    help="Only this index; repeat.  [default: all]",
+)
 @click.option(
     "--recall-queries",
     type=int,
@@ -22,6 +42,7 @@ from pennon.table import Table
     show_default=True,
     help="Vectors to measure recall with, beside a scan of all; 0 measures none.",
 )
+@click.option("--dry-run", is_flag=True, help="With --repair: say what it would build, and stop.")
 @output_option
 @click.pass_context
 def audit(
@@ -31,12 +52,18 @@ def audit(
     repair: bool,
     names: tuple[str, ...],
     recall_queries: int,
+    dry_run: bool,
     output: str,
 ) -> None:
-    """Compare the indices of the table at URI with its rows. Exit code 1 where an error is left."""
-    report = table.audit(sample=sample, repair=repair, index_names=names or None, recall_queries=recall_queries)
+    """Compare the indices of the table at URI with its rows.
+
+    The exit code is 1 where an error is found and not repaired; warnings and notes leave it at 0.
+    """
+    repairs = repair and not dry_run
+    report = table.audit(sample=sample, repair=repairs, index_names=names or None, recall_queries=recall_queries)
     render.print_json(report.to_dict()) if output == "json" else render.console.print(str(report))
+    if repair and dry_run and output == "text":
+        for finding in report.errors:
+            said = REPAIRS[finding.action] if finding.action else "there is no repair"
+            render.console.print(f"would repair {finding.index or 'the table'}: {said}")
     ctx.exit(0 if report.ok else 1)
-
-
-COMMANDS = (audit,)

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+import click
 import numpy as np
 import pyarrow as pa
 
 from pennon.cli import render
-from pennon.engine import progress_for_terminal
+from pennon.cli.options import listener
+from pennon.cli.verbs import verb
 from pennon.errors import InvalidArgument
 from pennon.format.writing import write_table
 from pennon.jobs.describe import human_bytes
@@ -32,7 +34,11 @@ SUB_VECTORS, REFINE_FACTOR = 16, 10
 say = render.console.print
 
 
-def run_demo(rows: int, keep: str | None) -> None:
+@verb("demo", example="pennon demo --rows 1000000")
+@click.option("--rows", type=int, default=5_000_000, show_default=True, help="Rows of the table that is made.")
+@click.option("--keep", type=click.Path(), help="Make the tables here and leave them.  [default: a temporary folder]")
+def demo(rows: int, keep: str | None) -> None:
+    """Make tables, index them with Spark, and query them."""
     directory = Path(keep) if keep else Path(tempfile.mkdtemp(prefix="pennon-demo-"))
     tables = directory / "events.lance", directory / "articles.lance"
     if any(table.exists() for table in tables):
@@ -56,7 +62,7 @@ def _show_btree(uri: str, rows: int) -> None:
     )
     say(f"   written in {seconds:.1f} s\n")
 
-    table = open_table(uri, progress=progress_for_terminal())
+    table = open_table(uri, progress=listener())
     say("2. The plan of a B-tree on user_id", style="bold")
     say(_indent(str(table.plan_index("user_id"))) + "\n")
 
@@ -94,7 +100,7 @@ def _show_vectors(uri: str) -> None:
     _, seconds = _timed(lambda: write_table(uri, articles_schema(), articles(), ARTICLES // ARTICLE_FRAGMENTS))
     say(f"   written in {seconds:.1f} s\n")
 
-    table = open_table(uri, progress=progress_for_terminal())
+    table = open_table(uri, progress=listener())
     say("7. A vector index on embedding: its plan, and the build on Spark", style="bold")
     say(_indent(str(table.plan_index("embedding", "IVF_PQ", metric="cosine", num_sub_vectors=SUB_VECTORS))))
     index, seconds = _timed(

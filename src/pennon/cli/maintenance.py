@@ -9,10 +9,12 @@ from typing import Any
 import click
 
 from pennon.cli import render
+from pennon.cli.completion import complete_index
+from pennon.cli.failures import tell
 from pennon.cli.options import dry_run_option, duration, on_table, output_option
+from pennon.cli.verbs import verb
 from pennon.errors import PennonError
 from pennon.jobs.compact import REMAPS
-from pennon.jobs.describe import plural
 from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport
 from pennon.table import Table
 
@@ -42,9 +44,20 @@ deletions_option = click.option(
 )
 
 
-@click.command()
+@verb(
+    "optimize",
+    short_help="Cover new fragments and merge segments of indices.",
+    example="pennon optimize events.lance --index user_id_idx",
+)
 @on_table
-@click.option("--index", "index_names", multiple=True, metavar="NAME", help="Only this index; repeat.  [default: all]")
+@click.option(
+    "--index",
+    "index_names",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_index,
+    help="Only this index; repeat.  [default: all]",
+)
 @click.option(
     "--merge",
     "num_indices_to_merge",
@@ -75,7 +88,11 @@ def optimize(
         render.console.print(f"{plan}\nversion {version}")
 
 
-@click.command()
+@verb(
+    "compact",
+    short_help="Join small fragments, drop deleted rows; indices follow.",
+    example="pennon compact events.lance --remap deferred --dry-run",
+)
 @on_table
 @remap_option
 @target_option
@@ -106,33 +123,11 @@ def fragment_reuse(table: Table, output: str) -> None:
         render.console.print(f"{table.uri} has no Fragment Reuse Index")
 
 
-@click.command("catch-up")
-@on_table
-@output_option
-def catch_up(table: Table, output: str) -> None:
-    """Rewrite index segments of the table at URI that know rows by addresses from before a deferred compaction."""
-    done = table.catch_up_indices()
-    if output == "json":
-        render.print_json({"rewritten": done, "version": table.version})
-    else:
-        render.console.print(f"{plural(done, 'segment')} rewritten; version {table.version}")
-
-
-@click.command()
-@on_table
-@output_option
-def trim(table: Table, output: str) -> None:
-    """Remove from the Fragment Reuse Index of the table at URI what no index file needs."""
-    done = table.trim_fragment_reuse()
-    left = table.fragment_reuse()
-    if output == "json":
-        render.print_json({"removed": done, "left": left.depth if left else 0, "version": table.version})
-    else:
-        needed = f", {left.depth} needed by index files" if left else ""
-        render.console.print(f"{plural(done, 'move')} removed{needed}; version {table.version}")
-
-
-@click.command()
+@verb(
+    "maintain",
+    short_help="Do what is due of all these, and say why.",
+    example="pennon maintain events.lance --every 10m",
+)
 @on_table
 @click.option(
     "--every", type=duration, metavar="DURATION", help="Begin a pass so often, until interrupted: 30s, 10m, 2h, 1d."
@@ -196,25 +191,6 @@ def maintain(table: Table, every: float | None, passes: int | None, dry_run: boo
         sleep(max(0.0, started + every - monotonic()))
 
 
-@click.command("update-column")
-@on_table
-@click.argument("column")
-@click.argument("expression")
-@click.option("--where", metavar="FILTER", help="Only rows this selects.  [default: all]")
-@output_option
-def update_column(table: Table, column: str, expression: str, where: str | None, output: str) -> None:
-    """Set COLUMN of the table at URI to an SQL EXPRESSION, in place. Put one that begins with - in parentheses."""
-    done = table.update_column(column, expression, where=where)
-    if output == "json":
-        render.print_json({"rows": done.rows, "fragments": done.fragments, "version": table.version})
-    else:
-        changed = f"{plural(done.rows, 'row')} of {plural(len(done.fragments), 'fragment')} changed"
-        render.console.print(f"{changed}; version {table.version}")
-
-
-COMMANDS = (optimize, compact, fragment_reuse, catch_up, trim, maintain, update_column)
-
-
 def _policy(
     *,
     no_compact: bool,
@@ -252,4 +228,4 @@ def _one_of_many(table: Table, policy: MaintenancePolicy, dry_run: bool, output:
     elif report:
         render.console.print(f"{now} {report}\n")
     else:
-        click.echo(f"{now} error: {problem}", err=True)
+        tell(f"{now} error: {problem}")

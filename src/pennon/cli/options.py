@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 import click
 
-from pennon.engine import progress_for_terminal
+from pennon.cli.completion import complete_address
+from pennon.cli.failures import settings_of
+from pennon.engine import ProgressListener, progress_for_terminal
 from pennon.errors import InvalidArgument
 from pennon.table import open_table
 
@@ -18,21 +21,26 @@ UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 output_option = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print the result."
 )
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and stop.")
 
 
 def on_table(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the table argument and how to reach it; the command gets an open `Table`."""
 
-    @click.argument("uri")
+    @click.argument("uri", shell_complete=complete_address)
     @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="For object stores; repeat.")
     @click.pass_context
     @wraps(command)
     def opened(ctx: click.Context, uri: str, storage: tuple[str, ...], **options: Any) -> None:
-        listener = None if ctx.obj["quiet"] else progress_for_terminal()
-        command(open_table(uri, storage_options=_pairs(storage), progress=listener), **options)
+        settings_of(ctx).storage = given = _pairs(storage)
+        command(open_table(uri, storage_options=given, progress=listener()), **options)
 
     return opened
+
+
+def listener() -> ProgressListener | None:
+    """Who is told of progress: the error stream, unless the user wants none. Results have the output to themselves."""
+    return None if settings_of().quiet else progress_for_terminal()
 
 
 def duration(text: str) -> float:
@@ -41,6 +49,19 @@ def duration(text: str) -> float:
     if not parts or not int(parts[1]):
         raise click.BadParameter(f"{text!r} is no duration; write it like 30s, 10m, 2h or 1d")
     return float(int(parts[1]) * UNITS[parts[2]])
+
+
+def names(text: str | None) -> list[str] | None:
+    """Columns, as they are listed in an option: `a,b`, or a JSON list where names have commas."""
+    if not text:
+        return None
+    try:
+        listed: Any = json.loads(text) if text.startswith("[") else None
+    except ValueError:
+        listed = None  # a column may begin with a bracket
+    if isinstance(listed, list) and all(isinstance(name, str) for name in cast(list[Any], listed)):
+        return cast(list[str], listed)
+    return text.split(",")
 
 
 def _pairs(options: tuple[str, ...]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import date, datetime, time, timedelta
@@ -18,26 +19,36 @@ from rich.text import Text
 
 from pennon.jobs.describe import human_bytes, plural
 from pennon.query.inventory import Index, ReuseInfo
+from pennon.redact import hide
+from pennon.terminal import in_json, in_line, shown
+
+
+class Screen(Console):
+    """Lines for people, without secrets and without what steers a terminal."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(shown(hide(o)) if isinstance(o, str) else o for o in objects), **options)
+
 
 # Values are the table's, so nothing in them is markup.
-console = Console(markup=False, highlight=False, soft_wrap=True)
+console = Screen(markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+    click.echo(_json(value, indent=2))
 
 
 def print_json_line(value: Any) -> None:
     """For results without an end: one line each."""
-    click.echo(json.dumps(value, default=_plain, ensure_ascii=False))
+    click.echo(_json(value))
 
 
 def print_rows(rows: pa.Table) -> None:
     grid = Grid(box=None, pad_edge=False, header_style="bold")
     for name in rows.column_names:
-        grid.add_column(Text(name), overflow="fold")
+        grid.add_column(Text(in_line(name)), overflow="fold")
     for row in rows.to_pylist():
-        grid.add_row(*(Text(_cell(value)) for value in row.values()))
+        grid.add_row(*(Text(in_line(_cell(value))) for value in row.values()))
     console.print(grid)
 
 
@@ -50,9 +61,9 @@ def print_indices(indices: Iterable[Index]) -> None:
     for index in indices:
         created = max((s.created_at for s in index.segments if s.created_at), default=None)
         grid.add_row(
-            Text(index.name),
-            Text(index.type),
-            Text(", ".join(index.columns)),
+            Text(in_line(index.name)),
+            Text(in_line(index.type)),
+            Text(in_line(", ".join(index.columns))),
             str(len(index.segments)),
             f"{index.coverage:.1%}",
             f"{index.rows_covered:,}",
@@ -61,7 +72,7 @@ def print_indices(indices: Iterable[Index]) -> None:
         )
         for segment in index.segments:
             if segment.unusable:
-                grid.add_row(Text(f"  segment {segment.uuid}: {segment.unusable}"))
+                grid.add_row(Text(in_line(hide(f"  segment {segment.uuid}: {segment.unusable}"))))
     console.print(grid)
 
 
@@ -95,6 +106,23 @@ def reuse_as_json(reuse: ReuseInfo | None) -> dict[str, Any] | None:
 
 def _cell(value: Any) -> str:
     return "" if value is None else str(_plain(value)) if isinstance(value, bytes) else str(value)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    try:
+        text = json.dumps(value, default=_plain, ensure_ascii=False, indent=indent, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(value), default=_plain, ensure_ascii=False, indent=indent)
+    return in_json(text)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinities; they become text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _plain(value: Any) -> Any:

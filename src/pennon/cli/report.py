@@ -8,11 +8,17 @@ from typing import IO
 import click
 
 from pennon.cli.options import on_table
+from pennon.cli.verbs import verb
 from pennon.report.serve import ReportServer
 from pennon.table import Table
+from pennon.terminal import in_line
 
 
-@click.command()
+@verb(
+    "report",
+    short_help="Draw fragments and indices as one HTML page.",
+    example="pennon report events.lance -o report.html",
+)
 @on_table
 @click.option(
     "-o",
@@ -37,8 +43,5 @@ def report(table: Table, out: IO[str] | None, serve: bool, port: int | None) -> 
     except OSError as error:
         raise click.UsageError(f"cannot listen on port {port}: {error.strerror}") from error
     with server, suppress(KeyboardInterrupt):
-        click.echo(f"{server.url} shows {table.uri}; stop with Ctrl-C")
+        click.echo(f"{server.url} shows {in_line(table.uri)}; stop with Ctrl-C")
         server.serve_forever()
-
-
-COMMANDS = (report,)

@@ -28,6 +28,10 @@ class Cluster:
             self._spark = choose_session(given)
         self.embedded = is_embedded(self._spark)
 
+    @property
+    def session(self) -> SparkSession:
+        return self._spark
+
     @cached_property
     def parallelism(self) -> int:
         if not is_connect(self._spark):
@@ -56,10 +60,16 @@ class Cluster:
             return frame.mapInArrow(function, schema)
 
     def collect(
-        self, name: str, frame: DataFrame, stages: dict[str, int], listener: ProgressListener | None
+        self,
+        name: str,
+        frame: DataFrame,
+        stages: dict[str, int],
+        rows: int | None,
+        listener: ProgressListener | None,
     ) -> pa.Table:
-        """The rows of a frame; `stages` are the parts of the job in order, with the number of their tasks."""
-        return run_job(self._spark, name, frame, stages, listener)
+        """The rows of a frame; `stages` are the parts of the job in order, with the number of their tasks, and `rows`
+        what each goes through, where that is known."""
+        return run_job(self._spark, name, frame, stages, rows, listener)
 
     def stop(self) -> None:
         if self.embedded:

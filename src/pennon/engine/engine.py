@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from pennon.engine.blocks import SPARK_SCHEMA
-from pennon.engine.progress import ProgressListener
+from pennon.engine.progress import ProgressListener, watched
 from pennon.engine.settings import advice
 from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBlocks, dumps
 
@@ -39,14 +40,23 @@ class Engine:
     @classmethod
     def attach(cls, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> Engine:
         """The engine of the given session, else of the active one, else of an embedded local one."""
-        from pennon.engine.cluster import Cluster  # noqa: PLC0415  brings pyspark, which is slow to import
+        # Both bring pyspark, which is slow to import.
+        from pennon.engine.cluster import Cluster  # noqa: PLC0415
+        from pennon.engine.session import starts_session  # noqa: PLC0415
 
-        return cls(Cluster(spark), progress)
+        told = progress if spark is None and progress is not None and starts_session() else None
+        with watched(told, "start Spark"):
+            cluster = Cluster(spark)
+        return cls(cluster, progress)
 
     @property
     def parallelism(self) -> int:
         """How many tasks can run at once."""
         return self._cluster.parallelism
+
+    @property
+    def session(self) -> SparkSession:
+        return self._cluster.session
 
     @property
     def embedded(self) -> bool:
@@ -57,13 +67,18 @@ class Engine:
         """Which settings would help on a session that Pennon was given, and why. It never changes them."""
         return [] if self.embedded else advice(self._cluster.setting, self._cluster.master)
 
-    def map(self, stage: str, function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-        """What `function` returns for every task, in their order. One Spark task each."""
+    def stage(self, name: str, rows: int | None = None) -> AbstractContextManager[None]:
+        """Lets the listener know of work that this process does itself."""
+        return watched(self._progress, name, rows)
+
+    def map(self, stage: str, function: Callable[[T], R], tasks: Sequence[T], *, rows: int | None = None) -> list[R]:
+        """What `function` returns for every task, in their order. One Spark task each. `rows` is how many rows of the
+        table all of them go through, for the listener."""
         if not tasks:
             return []
         run = RunTasks(function, [dumps(task) for task in tasks])
         results = self._cluster.apply(self._cluster.numbers(len(tasks)), run, RESULT_SCHEMA)
-        values = self._values(stage, results, {stage: len(tasks)})
+        values = self._values(stage, results, {stage: len(tasks)}, rows)
         return [values[number] for number in range(len(tasks))]
 
     def exchange(
@@ -73,11 +88,14 @@ class Engine:
         tasks: Sequence[T],
         reduce_function: Callable[[int, Iterator[pa.RecordBatch]], R],
         destinations: int,
+        *,
+        rows: int | None = None,
     ) -> dict[int, R]:
         """Sends the batches of every task to numbered destinations, and returns what each destination makes of its own.
 
         `map_function` names a destination with every batch. `reduce_function` is called once for every destination that
-        was sent a batch, and reads them as they come in: in any order, and large batches in several pieces.
+        was sent a batch, and reads them as they come in: in any order, and large batches in several pieces. `rows` is
+        how many rows of the table each side goes through, for the listener.
         """
         if not tasks:
             return {}
@@ -85,7 +103,7 @@ class Engine:
         blocks = self._cluster.apply(self._cluster.numbers(len(tasks)), send, SPARK_SCHEMA)
         delivered = blocks.repartitionById(destinations, "destination")
         results = self._cluster.apply(delivered, ReceiveBlocks(reduce_function), RESULT_SCHEMA)
-        return self._values(stage, results, {f"{stage}: map": len(tasks), f"{stage}: reduce": destinations})
+        return self._values(stage, results, {f"{stage}: map": len(tasks), f"{stage}: reduce": destinations}, rows)
 
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
         """A function over every partition of a frame, lazily; one of `frames`."""
@@ -105,10 +123,10 @@ class Engine:
         """Stops the session if Pennon started it."""
         self._cluster.stop()
 
-    def _values(self, stage: str, results: DataFrame, parts: dict[str, int]) -> dict[int, Any]:
+    def _values(self, stage: str, results: DataFrame, parts: dict[str, int], rows: int | None) -> dict[int, Any]:
         """What the tasks returned by task or destination, or the error that one of them raised."""
-        rows = self._cluster.collect(stage, results, parts, self._progress)
-        columns = (rows.column(name).to_pylist() for name in ("key", "failed", "payload"))
+        collected = self._cluster.collect(stage, results, parts, rows, self._progress)
+        columns = (collected.column(name).to_pylist() for name in ("key", "failed", "payload"))
         values: dict[int, Any] = {}
         for key, failed, payload in sorted(zip(*columns, strict=True)):
             value = pickle.loads(payload)

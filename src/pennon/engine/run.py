@@ -25,22 +25,28 @@ CANCEL_SECONDS, CANCEL_TIMES = 0.5, 20
 
 
 def run_job(
-    spark: SparkSession, name: str, frame: DataFrame, stages: dict[str, int], listener: ProgressListener | None
+    spark: SparkSession,
+    name: str,
+    frame: DataFrame,
+    stages: dict[str, int],
+    rows: int | None,
+    listener: ProgressListener | None,
 ) -> pa.Table:
     """The rows of `frame`; an interrupt cancels it.
 
-    `stages` are its parts in order, with the number of their tasks, as the listener is told about them.
+    `stages` are its parts in order, with the number of their tasks, as the listener is told about them; each goes
+    through as many table rows as `rows` says, if that is known.
     """
     control = _ConnectControl(spark) if is_connect(spark) else _ClassicControl(spark)
-    rows: Future[pa.Table] = Future()
+    collected: Future[pa.Table] = Future()
     # Inheritable: the user's own job groups, tags and properties hold for Pennon's jobs too.
-    job = InheritableThread(target=_collect, args=(frame, name, control, rows), session=spark, daemon=True)
-    report = _Report(stages, listener) if listener else None
+    job = InheritableThread(target=_collect, args=(frame, name, control, collected), session=spark, daemon=True)
+    report = _Report(stages, rows, listener) if listener else None
     try:
         with talking_to_spark():
             job.start()
-        _watch(rows, control, report)
-        table = _rows(rows, name)
+        _watch(collected, control, report)
+        table = _rows(collected, name)
         if report:
             report.complete()
         return table
@@ -164,8 +170,9 @@ class _Report:
     Spark's numbering of stages it does not depend on how the session plans its queries.
     """
 
-    def __init__(self, stages: dict[str, int], listener: ProgressListener) -> None:
+    def __init__(self, stages: dict[str, int], rows: int | None, listener: ProgressListener) -> None:
         self._listener = listener
+        self._rows = rows
         self._later = list(stages.items())
         self._completed_before = 0
         self._start_next()
@@ -191,4 +198,4 @@ class _Report:
     def _start_next(self) -> None:
         self._name, self._tasks = self._later.pop(0)
         self._done = 0
-        self._listener.stage_started(self._name, self._tasks)
+        self._listener.stage_started(self._name, self._tasks, self._rows)

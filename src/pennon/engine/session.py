@@ -29,6 +29,11 @@ def choose_session(given: SparkSession | None) -> SparkSession:
     return spark
 
 
+def starts_session() -> bool:
+    """Whether `choose_session` would have to start one, which takes seconds."""
+    return _active_session() is None and not any(variable in os.environ for variable in LAUNCHED_BY)
+
+
 def is_embedded(spark: SparkSession) -> bool:
     return _embedded is not None and not is_connect(spark) and spark.sparkContext is _embedded.sparkContext
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from pennon.engine.blocks import Packer, failure_rows, unpack
 from pennon.errors import BuildFailed, PennonError
+from pennon.redact import scrub
 
 RESULT_SCHEMA = "key long, failed boolean, payload binary"
 # Stands before the cause of a failure in the traceback that Spark brings to the driver.
@@ -164,6 +165,7 @@ def attempt() -> Generator[None]:
     except PennonError:
         raise
     except Exception as error:
+        scrub(error)
         cause = " ".join(f"{type(error).__name__}: {error}".split())
         error.add_note(f"{CAUSE_MARK}{cause}")
         raise

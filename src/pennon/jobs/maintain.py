@@ -13,13 +13,14 @@ from dataclasses import dataclass, fields
 
 from pennon.engine import Engine
 from pennon.errors import CommitConflict, InvalidArgument, PennonError
-from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, old_versions, orphans
+from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, is_old, old_versions, orphans
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import read_fragment_reuse
 from pennon.jobs.compact import REMAPS, CompactPlan, compact, plan_compact
-from pennon.jobs.describe import human_bytes, plural
+from pennon.jobs.describe import human_age, human_bytes, plural
 from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
 from pennon.jobs.reuse import catch_up, may_trim, trim
+from pennon.terminal import in_line
 
 # A step that others got in the way of is planned and tried again so often.
 ATTEMPTS = 3
@@ -69,8 +70,8 @@ class Decision:
 
     def __str__(self) -> str:
         mark = "due" if self.due else "not due"
-        done = f"\n{'':11}-> {self.outcome} ({self.seconds:.1f} s)" if self.outcome else ""
-        return f"{self.step:10} {mark}: {self.reason}{done}"
+        done = f"\n{'':11}-> {in_line(self.outcome)} ({self.seconds:.1f} s)" if self.outcome else ""
+        return f"{self.step:10} {mark}: {in_line(self.reason)}{done}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class MaintenanceReport:
         }
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.uri}, version {self.version}", *map(str, self.decisions)])
+        return "\n".join([f"{in_line(self.uri)}, version {self.version}", *map(str, self.decisions)])
 
 
 def maintain(
@@ -201,15 +202,16 @@ class _Pass:
         if age is None:
             return Decision("orphans", False, "switched off")
         found = orphans(self.snapshot)
-        old = [orphan for orphan in found if orphan.age is not None and orphan.age >= age]
+        old = [orphan for orphan in found if is_old(orphan, age)]
         said = f"{plural(len(found), 'index directory', 'index directories')} that no version names"
         if not old:
-            return Decision("orphans", False, f"{said}, none of them known to be older than {_days(age)}")
+            return Decision("orphans", False, f"{said}, none of them known to be older than {human_age(age)}")
 
         def run() -> str:
-            return f"{len(delete_orphans(self.snapshot, age))} deleted"
+            gone = delete_orphans(self.snapshot, age)
+            return f"{len(gone)} deleted, {human_bytes(sum(orphan.size_bytes or 0 for orphan in gone))}"
 
-        return self._decide("orphans", f"{said}, {len(old)} older than {_days(age)}", run, dry_run)
+        return self._decide("orphans", f"{said}, {len(old)} older than {human_age(age)}", run, dry_run)
 
     def versions(self, *, dry_run: bool) -> Decision:
         age = self.policy.version_age_seconds
@@ -217,7 +219,7 @@ class _Pass:
             return Decision("versions", False, "old versions are kept")
 
         old = old_versions(self.snapshot, age)
-        said = f"{plural(old, 'version')} older than {_days(age)}"
+        said = f"{plural(old, 'version')} older than {human_age(age)}"
         if not old:
             return Decision("versions", False, said)
 
@@ -245,7 +247,3 @@ class _Pass:
                 outcome = f"failed: {error}"
                 break
         return Decision(step, True, reason, outcome, time.monotonic() - started)
-
-
-def _days(seconds: float) -> str:
-    return f"{seconds / 86_400:g} days" if seconds >= 86_400 else f"{seconds / 3600:g} hours"

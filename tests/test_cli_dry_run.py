@@ -1,0 +1,131 @@
+"""A dry run says what would be done, and does nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from pennon.cli import main
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """200 rows in 5 fragments under a B-tree on k."""
+    path = str(tmp_path / "t.lance")
+    table = pa.table({"id": range(200), "k": [i % 10 for i in range(200)]})
+    lance.write_dataset(table, path, max_rows_per_file=40)
+    done("create-index", path, "k")
+    return path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["--quiet", *arguments])
+
+
+def done(*arguments: str) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def as_json(*arguments: str) -> Any:
+    return json.loads(done(*arguments, "--output", "json"))
+
+
+def files(uri: str) -> dict[str, bytes]:
+    return {str(path.relative_to(uri)): path.read_bytes() for path in Path(uri).rglob("*") if path.is_file()}
+
+
+def segment_of(uri: str) -> str:
+    return as_json("indices", uri)[0]["segments"][0]["uuid"]
+
+
+def test_nothing_is_written_by_any_verb(uri: str) -> None:
+    lance.dataset(uri).delete("id % 4 = 0")
+    done("compact", uri, "--remap", "deferred")
+    lance.write_dataset(pa.table({"id": range(300, 310), "k": range(10)}), uri, mode="append")
+    before = files(uri)
+    for command in (
+        ["create-index", uri, "id"],
+        ["drop-index", uri, "k_idx"],
+        ["update-column", uri, "k", "k + 1"],
+        ["update-column", uri, "k", "k + 1", "--where", "id < 50"],
+        ["optimize", uri],
+        ["compact", uri],
+        ["catch-up", uri],
+        ["trim", uri],
+        ["clean-orphans", uri, "--older-than", "1s"],
+        ["maintain", uri],
+        ["audit", uri, "--repair"],
+    ):
+        for form in ("text", "json"):
+            assert done(*command, "--dry-run", "--output", form)
+            assert files(uri) == before, command
+
+
+def test_drop_index(uri: str) -> None:
+    assert done("drop-index", uri, "k_idx", "--dry-run").startswith("would drop k_idx: BTREE on k, 1 segment, ")
+    version = lance.dataset(uri).version
+    said = as_json("drop-index", uri, "k_idx", "--dry-run")
+    assert (said["would_drop"], said["segments"], said["version"]) == ("k_idx", 1, version)
+    assert "no index 'nope'" in run("drop-index", uri, "nope", "--dry-run").stderr
+    said = as_json("drop-index", uri, "k_idx")
+    assert (said["dropped"], said["segments"], said["version"]) == ("k_idx", 1, version + 1)
+
+
+def test_update_column(uri: str) -> None:
+    lance.dataset(uri).delete("id = 41")
+    arguments = ("update-column", uri, "k", "k + 1", "--where", "id between 30 and 50")
+    planned = as_json(*arguments, "--dry-run")
+    assert (planned["rows"], planned["fragments"], planned["dry_run"]) == (20, [0, 1], True)
+    shown = done(*arguments, "--dry-run")
+    assert shown == "20 rows of 2 fragments would change; k_idx would not cover them until `pennon optimize`\n"
+    everything = as_json("update-column", uri, "k", "k + 1", "--dry-run")
+    assert (everything["rows"], everything["fragments"]) == (199, [0, 1, 2, 3, 4])
+    assert (
+        done("update-column", uri, "id", "0", "--where", "id < 0", "--dry-run")
+        == "0 rows of 0 fragments would change\n"
+    )
+    assert "cannot be understood" in run("update-column", uri, "k", "q + 1", "--dry-run").stderr
+    changed = as_json(*arguments)
+    assert (changed["rows"], changed["fragments"]) == (planned["rows"], planned["fragments"])
+
+
+def test_catch_up_and_trim(uri: str) -> None:
+    assert done("catch-up", uri, "--dry-run") == "0 segments to rewrite, 0 rows\n"
+    assert done("trim", uri, "--dry-run") == "0 moves to remove\n"
+    done("compact", uri, "--remap", "deferred")
+    [move] = as_json("fragment-reuse", uri)["versions"]
+    segment = segment_of(uri)
+    planned = as_json("catch-up", uri, "--dry-run")
+    assert planned["segments"] == [{"index": "k_idx", "uuid": segment}]
+    shown = done("catch-up", uri, "--dry-run")
+    assert shown == f"k_idx: rewrite segment {segment}\n1 segment to rewrite, 200 rows\n"
+    assert as_json("trim", uri, "--dry-run")["needed"] == [move["dataset_version"]]
+    assert done("trim", uri, "--dry-run") == "0 moves to remove, 1 needed by index files\n"
+    assert as_json("catch-up", uri)["rewritten"] == len(planned["segments"])
+    assert as_json("catch-up", uri, "--dry-run")["segments"] == []
+    assert done("trim", uri, "--dry-run") == f"1 move to remove (of version {move['dataset_version']})\n"
+    assert as_json("trim", uri, "--dry-run")["removable"] == [move["dataset_version"]]
+    assert as_json("trim", uri)["removed"] == 1
+
+
+def test_audit_repair(uri: str) -> None:
+    assert "would repair" not in done("audit", uri, "--repair", "--dry-run")
+    (Path(uri) / "_indices" / segment_of(uri) / "page_data.lance").unlink()
+    before = files(uri)
+    planned = run("audit", uri, "--repair", "--dry-run")
+    assert planned.exit_code == 1
+    assert "would repair k_idx: its wrong segments are built from the data" in planned.stdout
+    said = json.loads(run("audit", uri, "--repair", "--dry-run", "--output", "json").stdout)
+    assert (said["ok"], said["repaired"], [f["action"] for f in said["findings"]]) == (False, [], ["rebuild"])
+    assert files(uri) == before
+    assert run("audit", uri, "--repair").exit_code == 0
