@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 
 from bench import (
+    btree_memory,
     build,
     growth,
     knn_join,
@@ -43,6 +44,7 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "compact": maintenance.compact,
     "latency": maintenance.latency,
     "reuse": maintenance.reuse,
+    "btree-memory": btree_memory.btree_memory,
     "growth": growth.growth,
     "limits": limits.limits,
 }

@@ -23,6 +23,13 @@ import lance
 from pennon.format import column_update, compaction, new_rows
 from pennon.format.store import Store
 
+CHANGES = {
+    "write": "write a file",
+    "copy": "copy a file",
+    "delete": "delete a file",
+    "delete_directory": "delete a directory",
+}
+
 
 class Death(BaseException):
     """The process is no more. Not an Exception, so that nobody handles it; what runs while it unwinds changes nothing,
@@ -54,6 +61,16 @@ def dying_at(target: int) -> Points:
     return Points(reached)
 
 
+def failing_at(target: int, error: type[BaseException]) -> Points:
+    """What is done at a point fails, once, and the process goes on: it is interrupted, or the store has an outage."""
+
+    def reached(number: int, _name: str) -> None:
+        if number == target:
+            raise error("on purpose")
+
+    return Points(reached)
+
+
 def killed_at(target: int) -> Points:
     """The process is killed at a point, by the kernel."""
 
@@ -68,8 +85,8 @@ def killed_at(target: int) -> Points:
 def watching(points: Points) -> Generator[None]:
     """Points are passed while this lasts."""
     with ExitStack() as stack:
-        for name in ("write", "copy", "delete"):
-            stack.enter_context(mock.patch.object(Store, name, _before(points, getattr(Store, name), f"{name} a file")))
+        for name, what in CHANGES.items():
+            stack.enter_context(mock.patch.object(Store, name, _before(points, getattr(Store, name), what)))
         stack.enter_context(mock.patch.object(Store, "open_writer", _opening(points, Store.open_writer)))
         commit = _around(points, lance.LanceDataset.commit, "commit")
         stack.enter_context(mock.patch.object(lance.LanceDataset, "commit", staticmethod(commit)))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import pennon
+from pennon.errors import PennonError
+from pennon.format.housekeeping import delete_orphans
 from tests.faults.in_process import in_process
-from tests.faults.points import Death, Points, dying_at, watching
-from tests.faults.scenarios import SCENARIOS, Contents, Scenario, check, check_recovery
+from tests.faults.points import Death, Points, dying_at, failing_at, watching
+from tests.faults.scenarios import SCENARIOS, Contents, Scenario, check, check_files, check_recovery, snapshot_of
 
 # Of the points of a job the short form tries these: the first, the last, and every so many between.
 STRIDE = 15
@@ -54,6 +58,31 @@ def crash_everywhere(scenario: Scenario, directory: Path, stride: int) -> tuple[
     return count, len(tried), left
 
 
+def fail_everywhere(scenario: Scenario, directory: Path, stride: int, error: type[BaseException]) -> tuple[int, int]:
+    """Points there are, and points tried. The job may end well all the same, or say what is wrong."""
+    master = str(directory / "master.lance")
+    scenario.prepare(master)
+    before = Contents.of(master)
+    points = Points()
+    with watching(points), warnings.catch_warnings(action="ignore"):
+        scenario.run(pennon.open(copied(master, directory)))
+    tried = sorted({*range(0, len(points.passed), stride), *(i for i, p in enumerate(points.passed) if "commit" in p)})
+    for number in tried:
+        uri = copied(master, directory)
+        with (
+            warnings.catch_warnings(action="ignore"),
+            watching(failing_at(number, error)),
+            suppress(error, PennonError),
+        ):
+            scenario.run(pennon.open(uri))
+        try:
+            check_recovery(uri, before, scenario)
+        except BaseException as problem:
+            problem.add_note(f"after {error.__name__} at point {number}: {points.passed[number]}")
+            raise
+    return len(points.passed), len(tried)
+
+
 def copied(master: str, directory: Path) -> str:
     uri = directory / "t.lance"
     shutil.rmtree(uri, ignore_errors=True)
@@ -73,3 +102,53 @@ def test_crash_at_every_point(scenario: Scenario, tmp_path: Path, tally: Callabl
     assert tried == count
     tally("crashes of driver and tasks together", tried)
     tally("orphans of crashes found and removed", left)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("scenario", SCENARIOS[::3], ids=lambda s: s.name)
+def test_failure_at_some_points(
+    scenario: Scenario, error: type[BaseException], tmp_path: Path, tally: Callable[[str, int], None]
+) -> None:
+    """The process goes on and cleans up behind itself: not what a commit has already named."""
+    tally("interruptions and failures of the store", fail_everywhere(scenario, tmp_path, 40, error)[1])
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
+def test_failure_at_every_point(
+    scenario: Scenario, error: type[BaseException], tmp_path: Path, tally: Callable[[str, int], None]
+) -> None:
+    count, tried = fail_everywhere(scenario, tmp_path, 1, error)
+    assert tried == count
+    tally("interruptions and failures of the store", tried)
+
+
+BESIDE = ("build a B-tree", "build an IVF_HNSW_SQ", "merge segments", "compact, remap at once", "catch up")
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_cleaning_beside_a_running_job(name: str, tmp_path: Path) -> None:
+    """At every point of a job, somebody cleans the table of what is older than a moment: not the job's files."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
+    uri = str(tmp_path / "t.lance")
+    scenario.prepare(uri)
+    before = Contents.of(uri)
+    littered = tmp_path / "t.lance" / "_indices" / "0a0a0a0a-0000-4000-8000-000000000000"
+    littered.mkdir(parents=True)
+    (littered / "left").write_bytes(b"by a crash, long ago")
+    for path in (littered / "left", littered):
+        os.utime(path, (0, 0))
+    cleaned: list[str] = []
+
+    def clean(_number: int, _name: str) -> None:
+        points.reached = lambda *_: None  # cleaning deletes files, which are points, too
+        cleaned.extend(orphan.directory for orphan in delete_orphans(snapshot_of(uri), 3600))
+        points.reached = clean
+
+    points = Points(clean)
+    with watching(points):
+        scenario.run(pennon.open(uri))
+    assert cleaned == ["_indices/0a0a0a0a-0000-4000-8000-000000000000"]
+    check(uri, before, scenario)
+    check_files(uri)

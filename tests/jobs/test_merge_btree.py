@@ -49,7 +49,7 @@ class InProcess:
 
     parallelism = 1
 
-    def map(self, stage: str, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+    def map(self, stage: str, function: Callable[[Any], Any], tasks: Sequence[Any], **_: Any) -> list[Any]:
         return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]
 
 

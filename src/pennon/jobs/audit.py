@@ -164,7 +164,8 @@ class _Look:
         sound = [(s, i) for s, i in zip(subjects, inspected, strict=True) if i.view is not None]
         expected = self._expected(sound)
         pieces = [piece for _, each in sound for piece in each.pieces]
-        checked = self._engine().map("index rows", partial(_check_piece, self._pin), pieces)
+        stored = sum(self._snapshot.manifest.rows_in(BitMap(s.fragments)) for s, _ in sound)
+        checked = self._engine().map("index rows", partial(_check_piece, self._pin), pieces, rows=stored)
         by_segment: dict[str, list[_Checked]] = {}
         for piece, each in zip(pieces, checked, strict=True):
             by_segment.setdefault(piece.subject.segment.uuid, []).append(each)
@@ -219,7 +220,7 @@ class _Look:
             chosen = [self._snapshot.manifest.fragments[f] for f in fragments]
             tasks += [(view, part) for part in cut_slices(chosen, max(1, -(-rows // ROWS_PER_TASK)))]
         sums = {view: Sums.over(fragments) for view, fragments in wanted.items()}
-        summed = self._engine().map("table rows", partial(sum_table, self._pin), tasks)
+        summed = self._engine().map("table rows", partial(sum_table, self._pin), tasks, rows=self.rows_compared)
         for (view, _), part in zip(tasks, summed, strict=True):
             sums[view].join(part)
         return sums

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import combinations
+from itertools import combinations, islice
 
 from pyroaring import BitMap
 
@@ -25,6 +25,10 @@ def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse
     findings: list[Finding] = []
     usable: list[tuple[IndexSegment, BitMap]] = []
     for segment in index.segments:
+        if segment.damage is not None:
+            uuids = (segment.uuid,)
+            findings.append(Finding(Severity.ERROR, index.name, uuids, segment.damage, REBUILT, Action.REBUILD))
+            continue
         reason = why_unusable(segment) or (None if column_of(snapshot, segment) else "not on one column of the table")
         if reason:
             said = f"not looked at: {reason}"
@@ -53,26 +57,11 @@ def check_moves(snapshot: Snapshot) -> Finding | None:
         # Lance reads it before every commit, so that none succeeds.
         remedy = "Restore the last version before it; queries scan the table until then"
         return Finding(Severity.ERROR, None, (), error.problem, remedy)
-    problem = _contradiction(snapshot, reuse) if reuse is not None else None
+    problem = reuse.contradiction(snapshot.manifest.fragments) if reuse is not None else None
     if problem is None:
         return None
     remedy = "`pennon audit --repair` removes it and builds all indices from the data"
     return Finding(Severity.ERROR, None, (), problem, remedy, Action.FORGET_MOVES)
-
-
-def _contradiction(snapshot: Snapshot, reuse: FragmentReuse) -> str | None:
-    fragments = snapshot.manifest.fragments
-    for version in reuse.versions:
-        for group in version.groups:
-            for digest in group.new:
-                there = fragments.get(digest.id)
-                if there is not None and there.physical_rows != digest.physical_rows:
-                    return (
-                        f"the Fragment Reuse Index moves {digest.physical_rows:,} rows into fragment {digest.id},"
-                        f" which has {there.physical_rows:,}"
-                    )
-    live = reuse.old_fragments & snapshot.manifest.live
-    return f"the Fragment Reuse Index moves rows out of live fragments ({some(live)})" if live else None
 
 
 def check_needs(engine: Callable[[], Engine], snapshot: Snapshot) -> list[Finding]:
@@ -97,7 +86,7 @@ def check_orphans(snapshot: Snapshot) -> list[Finding]:
         return []
     names = ", ".join(orphan.directory for orphan in left[:3])
     said = f"{plural(len(left), 'index directory', 'index directories')} that no version names ({names})"
-    return [note(None, (), said, "`pennon maintain` deletes them when they are old enough to be no running job's")]
+    return [note(None, (), said, "`pennon clean-orphans` deletes them when they are old enough to be no running job's")]
 
 
 def column_of(snapshot: Snapshot, segment: IndexSegment) -> str | None:
@@ -110,5 +99,5 @@ def note(index: str | None, segments: tuple[str, ...], problem: str, remedy: str
 
 
 def some(numbers: Iterable[int]) -> str:
-    known = list(numbers)
+    known = list(islice(numbers, 6))
     return ", ".join(map(str, known[:5])) + (", ..." if len(known) > 5 else "")

@@ -36,7 +36,7 @@ def measure_recall(
     if not len(sampled):
         return None
     slices = cut_slices(snapshot.manifest.fragments.values(), max(1, -(-_rows(snapshot) // ROWS_PER_TASK)))
-    parts = engine().map("brute force", partial(_nearest, snapshot.pin(), view, sampled), slices)
+    parts = engine().map("brute force", partial(_nearest, snapshot.pin(), view, sampled), slices, rows=_rows(snapshot))
     exact = smallest(np.concatenate(parts, axis=1), K)[0]
     request = SearchRequest.of(
         view.column, K, {"index": index, "columns": [], "metric": str(view.metric), "refine_factor": REFINE}

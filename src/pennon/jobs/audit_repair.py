@@ -27,6 +27,7 @@ from pennon.jobs.plan_vector import plan_vector
 from pennon.jobs.publish import publish, replace_segments
 from pennon.jobs.retry import on_newest
 from pennon.jobs.rewrite import Rewriting
+from pennon.jobs.scratch import committing
 from pennon.jobs.vector_options import VectorOptions
 
 
@@ -73,11 +74,8 @@ def _replace(
     if not covered and staying:
         return publish(snapshot, replace_segments(name, [], leaving))
     segment = _built(work, leaving, staying, list(covered), retrain=retrain)
-    try:
+    with committing(snapshot, [segment]):
         return publish(snapshot, replace_segments(name, [segment], leaving))
-    except BaseException:
-        work.discard(segment)
-        raise
 
 
 def _built(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pennon.jobs.describe import plural
+from pennon.terminal import in_lines
 
 
 class Severity(StrEnum):
@@ -102,4 +103,4 @@ class AuditReport:
             lines.append(f"version {self.version}: every index agrees with the table")
         else:
             lines.append(f"version {self.version}: {plural(len(self.errors), 'error')}")
-        return "\n".join(lines)
+        return in_lines(lines)

@@ -6,12 +6,14 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from uuid import uuid4
 
 import pyarrow as pa
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
+from pennon.engine.spill import held, within
 from pennon.errors import BuildFailed
 from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexSegment
@@ -21,14 +23,14 @@ from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageStats, page_file_name
 from pennon.index.btree.pages import Run, gather_run, merge_runs, sort_all, sort_run, write_pages
 from pennon.index.btree.ranges import Boundaries, boundaries_from_sample
 from pennon.index.btree.sentinel import GUARD_ROWS, guard
-from pennon.jobs.plan_btree import DRIVER_SAMPLE, BTreePlan
+from pennon.jobs.plan_btree import DRIVER_SAMPLE, MERGE_COPIES, SORT_COPIES, BTreePlan
 from pennon.jobs.scratch import discarding
 
 
 def build_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreePlan) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
     if plan.single_task:
-        [(uuid, parts)] = engine().map("build", partial(_build_whole, plan), plan.slices)
+        [(uuid, parts)] = engine().map("build", partial(_build_whole, plan), plan.slices, rows=plan.rows)
         with discarding(snapshot.store, uuid):
             return _finish(snapshot, plan, uuid, parts)
     uuid = str(uuid4())
@@ -40,6 +42,7 @@ def build_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreePla
             plan.slices,
             partial(_reduce_range, plan, uuid),
             plan.ranges,
+            rows=plan.rows,
         )
         return _finish(snapshot, plan, uuid, [written[r] for r in sorted(written)])
 
@@ -58,9 +61,33 @@ def _cut_slice(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Iter
 def _reduce_range(plan: BTreePlan, uuid: str, number: int, batches: Iterator[pa.RecordBatch]) -> PageStats:
     """Reduce task: put the pieces of one range in order and write its page file, under a name of this attempt alone."""
     partition_id = number << 32 | secrets.randbits(32)
-    pieces = [Run.from_batch(batch) for batch in batches]
-    rows = merge_runs(pieces) if plan.sorts_early else sort_all(pieces, plan.value_type)
+    rows = _merged(plan, batches) if plan.sorts_early else _sorted(plan, batches)
     return _write_range(plan, uuid, page_file_name(partition_id), partition_id, guard(rows))
+
+
+def _merged(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
+    """Sorted pieces in order; they stay in memory as far as they fit."""
+    return merge_runs([Run.from_batch(batch) for batch in held(batches, plan.memory_bytes // MERGE_COPIES)])
+
+
+def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
+    """Unsorted pieces in order: sorted at once, or if they are too many, by as many as fit, and merged."""
+    parts = within(batches, plan.memory_bytes // SORT_COPIES)
+    pieces = [Run.from_batch(batch) for batch in next(parts, ())]
+    second = next(parts, None)
+    if second is None:
+        yield from sort_all(pieces, plan.value_type)
+        return
+
+    def in_order() -> Iterator[pa.RecordBatch]:
+        yield from (run.to_batch() for run in sort_all(pieces, plan.value_type))
+        pieces.clear()
+        for some in chain([second], parts):
+            runs = [Run.from_batch(batch) for batch in some]
+            some.clear()
+            yield from (run.to_batch() for run in sort_all(runs, plan.value_type))
+
+    yield from merge_runs([Run.from_batch(batch) for batch in held(in_order(), 0)])
 
 
 def _build_whole(plan: BTreePlan, part: ScanSlice) -> tuple[str, list[PageStats]]:
@@ -124,7 +151,7 @@ def _sample(engine: Engine, snapshot: Snapshot, plan: BTreePlan) -> pa.Array:
     if plan.sample_rows <= DRIVER_SAMPLE:
         return snapshot.sample_column(column, plan.fragments, plan.sample_rows, seed=plan.pin.version)
     groups = [group for i in range(engine.parallelism * 2) if (group := plan.fragments[i :: engine.parallelism * 2])]
-    return pa.concat_arrays(engine.map("sample", partial(_sample_fragments, plan), groups))
+    return pa.concat_arrays(engine.map("sample", partial(_sample_fragments, plan), groups, rows=plan.sample_rows))
 
 
 def _sample_fragments(plan: BTreePlan, fragments: Sequence[int]) -> pa.Array:

@@ -56,6 +56,7 @@ def build_vector(engine: Callable[[], Engine], snapshot: Snapshot, plan: VectorP
             plan.slices,
             partial(write_runs, tasks, files, scratch, bounds),
             len(bounds),
+            rows=plan.rows,
         )
         tally = next((said for said in written.values() if isinstance(said, Tally)), Tally())
         runs = [said for _, said in sorted(written.items()) if isinstance(said, Runs)]
@@ -76,7 +77,8 @@ def assemble(
     if len(runs) == 1 and runs[0].whole is not None:
         whole = runs[0].whole
     else:
-        [whole] = engine().map("assemble", partial(_assemble, plan.for_tasks(), files, loss), [runs])
+        rows = sum(sum(run.lengths) for run in runs)
+        [whole] = engine().map("assemble", partial(_assemble, plan.for_tasks(), files, loss), [runs], rows=rows)
     with discarding(snapshot.store, whole.uuid):
         if not plan.hnsw:
             ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)

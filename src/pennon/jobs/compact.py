@@ -15,7 +15,7 @@ from typing import TypedDict
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, InvalidArgument, UnsupportedTable
+from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, InvalidArgument, PennonError, UnsupportedTable
 from pennon.format.compaction import (
     CompactionOptions,
     CompactionTask,
@@ -41,7 +41,7 @@ from pennon.jobs.describe import human_bytes, plural
 from pennon.jobs.publish import publish, replace_all
 from pennon.jobs.retry import on_newest
 from pennon.jobs.rewrite import Rewriting
-from pennon.jobs.scratch import scratch_directory
+from pennon.jobs.scratch import committing, scratch_directory
 
 REMAPS = ("immediate", "deferred", "drop")
 MOVES_FILE = "moves.binpb"
@@ -142,7 +142,7 @@ def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan,
     """Do what was planned on `snapshot`. Fragments that others change meanwhile are left as they are."""
     if not plan.due:
         return snapshot
-    rewritten = engine().map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks)
+    rewritten = engine().map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks, rows=plan.rows)
     commit = {
         "immediate": lambda base, groups: _commit_immediate(Rewriting(engine, base, memory_bytes), groups),
         "deferred": commit_deferred,
@@ -157,7 +157,8 @@ def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan,
 
     try:
         return on_newest(snapshot, attempt)
-    except BaseException:
+    except PennonError:
+        # Only a refusal is certain: whatever else ends it may come when the commit is under way or done.
         for group in groups:
             discard(snapshot.store, group)
         raise
@@ -217,11 +218,12 @@ def _commit_immediate(work: Rewriting, groups: Sequence[Rewritten]) -> Snapshot:
                 if new is not None:
                     replaced.append((segment, new))
                     coverages.append(coverage)
-        committed = _commit_together(base, assigned, replaced, coverages)
     except BaseException:
         for _, new in replaced:
             work.discard(new)
         raise
+    with committing(base, [new for _, new in replaced]):
+        committed = _commit_together(base, assigned, replaced, coverages)
     _check_present(committed, replaced)
     for _, new in replaced:
         base.store.delete_directory(new.directory, keep=new.file_sizes)

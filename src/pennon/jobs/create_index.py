@@ -22,6 +22,7 @@ from pennon.jobs.build_vector import build_vector
 from pennon.jobs.plan_btree import BTreeOptions, BTreePlan, plan_btree
 from pennon.jobs.plan_vector import VectorPlan, plan_vector
 from pennon.jobs.publish import add_segment, check_name_free, publish
+from pennon.jobs.scratch import committing
 from pennon.jobs.vector_options import GRAPH_OPTIONS, QUANTIZER_OPTIONS, VectorOptions
 
 Plan = BTreePlan | VectorPlan
@@ -94,11 +95,8 @@ def create_index(
         segment = build_vector(engine, snapshot, plan)
     else:
         segment = build_btree(engine, snapshot, plan)
-    try:
+    with committing(snapshot, [segment]):
         committed = publish(snapshot, add_segment(segment, replace_whole=whole, may_replace=replace))
-    except BaseException:
-        snapshot.store.delete_directory(segment.directory)
-        raise
     # Attempts that Spark gave up on may have left files that nothing names.
     snapshot.store.delete_directory(segment.directory, keep=segment.file_sizes)
     return committed

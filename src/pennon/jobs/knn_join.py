@@ -106,6 +106,9 @@ def _check_frame(frame: DataFrame, query_column: str) -> None:
         raise ColumnNotFound(
             f"the DataFrame has no column {query_column!r}", f"query_column is one of: {', '.join(frame.columns)}"
         )
+    odd = next((name for name in frame.columns if "." in name or "`" in name), None)
+    if odd is not None:  # which PySpark would take for a path, and perhaps find another column by it
+        raise InvalidArgument(f"PySpark cannot hand over a column {odd!r}, with a dot or a backtick", "Rename it")
     if not float_lists(frame, query_column):
         type_ = frame.schema[query_column].dataType.simpleString()
         raise InvalidArgument(

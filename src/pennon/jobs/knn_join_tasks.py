@@ -108,8 +108,8 @@ def _open(plan: KnnJoinPlan) -> JoinSearch:
     opened = plan.open()
     if opened.segments != plan.segments:
         raise DamagedFile(
-            f"a segment of index {plan.request.index!r} of {plan.pin.location.uri} was readable when the kNN join was "
-            "planned, and is not any more",
+            f"a segment of index {plan.request.index!r} of {plan.pin.location.shown} was readable when the kNN join "
+            "was planned, and is not any more",
             "Rebuild the index, or pass use_index=False",
         )
     return opened

@@ -15,7 +15,7 @@ from itertools import chain
 from uuid import uuid4
 
 import pyarrow as pa
-from pyroaring import FrozenBitMap
+from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.errors import BuildFailed
@@ -42,14 +42,16 @@ def merge_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreeMer
     """Write the files of the merged segment; the caller commits it in place of its sources."""
     # A task needs its own range only.
     common = replace(plan, ranges=())
+    # The plan counts whole pages; fragments of a compaction under way are none of the table's yet.
+    rows = sum(snapshot.manifest.rows_in(BitMap(source.coverage)) for source in plan.carrying.sources) or plan.rows
     if len(plan.ranges) == 1 and plan.ranges[0].whole is None:
-        [(uuid, merged)] = engine().map("merge", partial(_merge_whole, common), plan.ranges)
+        [(uuid, merged)] = engine().map("merge", partial(_merge_whole, common), plan.ranges, rows=rows)
         with discarding(snapshot.store, uuid):
             return _finish(snapshot, plan, uuid, [merged])
     uuid = str(uuid4())
     with discarding(snapshot.store, uuid):
         tasks = list(enumerate(plan.ranges))
-        merged = engine().map("merge", partial(_merge_range, common, uuid), tasks) if tasks else []
+        merged = engine().map("merge", partial(_merge_range, common, uuid), tasks, rows=rows) if tasks else []
         return _finish(snapshot, plan, uuid, merged)
 
 
@@ -100,6 +102,7 @@ def _copy(
         lookup.mins[pages],
         lookup.maxs[pages],
         null_counts,
+        lookup.digests[pages],
     )
     return _Merged(rows, stats)
 

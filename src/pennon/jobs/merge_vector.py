@@ -52,7 +52,7 @@ def merge_vector(
     with scratch_directory(snapshot.store) as scratch:
         bounds = cut_by_weight(lengths + 1.0, plan.reducers)
         task = partial(_merge_partitions, plan.for_tasks(), like.models, carrying, scratch, bounds)
-        runs = engine().map("merge", task, range(len(bounds) - 1))
+        runs = engine().map("merge", task, range(len(bounds) - 1), rows=int(lengths.sum()))
         loss = None if None in losses else float(sum(loss or 0.0 for loss in losses))
         return assemble(engine, snapshot, plan, like.models, loss, runs)
 

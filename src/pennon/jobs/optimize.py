@@ -28,9 +28,11 @@ from pennon.jobs.describe import plural
 from pennon.jobs.plan_vector import partition_size
 from pennon.jobs.publish import publish, replace_segments
 from pennon.jobs.rewrite import Rewriting
+from pennon.jobs.scratch import committing
 from pennon.jobs.slices import check_integers
 from pennon.jobs.stale import stale_fragments
 from pennon.jobs.tiers import Tier, choose
+from pennon.terminal import in_line
 
 # Where partitions that have outgrown the others hold more than this share of all rows, everything is trained anew.
 REBUILT_SHARE = 0.5
@@ -89,9 +91,9 @@ class IndexStep:
 
     def __str__(self) -> str:
         if not self.due:
-            return f"{self.name}: nothing to do, {self.reason}"
+            return in_line(f"{self.name}: nothing to do, {self.reason}")
         what = f"{plural(self.segments, 'segment')} -> {self.segments_after}"
-        return f"{self.name}: {self.action}, {what}, {self.rows:,} rows written ({self.reason})"
+        return in_line(f"{self.name}: {self.action}, {what}, {self.rows:,} rows written ({self.reason})")
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,8 @@ def optimize(engine: Callable[[], Engine], snapshot: Snapshot, plan: OptimizePla
 
 def _optimize_index(work: Rewriting, step: IndexStep) -> Snapshot:
     segment = _written(work, step)
-    try:
+    with committing(work.snapshot, [segment]):
         committed = publish(work.snapshot, replace_segments(step.name, [segment], step.leaving))
-    except BaseException:
-        work.discard(segment)
-        raise
     work.snapshot.store.delete_directory(segment.directory, keep=segment.file_sizes)
     return committed
 
@@ -188,7 +187,7 @@ def _plan_index(
     snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None, count: int | None, retrain: bool
 ) -> IndexStep:
     manifest = snapshot.manifest
-    kind, column = kind_of(index.segments[0]), snapshot.columns.by_id(index.fields[0])
+    kind, column = kind_of(index.segments[0]), snapshot.columns.by_id(index.segments[0].field_id)
     label = kind.label(snapshot, index.segments[0]) if kind else "unknown"
 
     def step(
@@ -286,7 +285,7 @@ def _oldest_first(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse 
 
 
 def _damaged(snapshot: Snapshot, source: Source, reuse: FragmentReuse | None) -> bool:
-    kind, column = kind_of(source.segment), snapshot.columns.by_id(source.segment.fields[0])
+    kind, column = kind_of(source.segment), snapshot.columns.by_id(source.segment.field_id)
     if kind is None or column is None:
         return False
     try:

@@ -16,6 +16,7 @@ from pennon.index.btree.kind import BTREE
 from pennon.index.btree.order import has_keys
 from pennon.jobs.describe import human_bytes, plural
 from pennon.jobs.slices import ROWS_PER_TASK, check_at_least_one, chosen_fragments, cut_slices, whole_waves
+from pennon.terminal import in_lines
 
 MAX_ROWS_PER_RANGE = 10_000_000
 RANGES_PER_CORE = 4
@@ -62,6 +63,7 @@ class BTreePlan:
     sample_rows: int
     storage_version: str
     stable_row_ids: bool
+    memory_bytes: int
 
     @property
     def single_task(self) -> bool:
@@ -87,7 +89,7 @@ class BTreePlan:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "table": self.pin.location.uri,
+            "table": self.pin.location.shown,
             "version": self.pin.version,
             "name": self.name,
             "type": BTREE.names[0],
@@ -105,13 +107,13 @@ class BTreePlan:
         shape = "1 task" if self.single_task else f"{plural(len(self.slices), 'map task')}, {self.ranges} to merge"
         lines = [
             f"B-tree {self.name!r} on {self.column} ({self.value_type})",
-            f"table     {self.pin.location.uri}, version {self.pin.version}",
+            f"table     {self.pin.location.shown}, version {self.pin.version}",
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
             f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
             f"layout    {plural(self.ranges, 'range')}, about {self.pages:,} pages of {self.batch_size:,} rows",
             f"files     about {human_bytes(self.rows * self.row_bytes)}",
         ]
-        return "\n".join(lines)
+        return in_lines(lines)
 
 
 def plan_btree(
@@ -162,6 +164,7 @@ def plan_btree(
         sample_rows=max(min(DRIVER_SAMPLE, 1024 * (ranges + 3)), SAMPLES_PER_RANGE * ranges),
         storage_version=snapshot.storage_version,
         stable_row_ids=snapshot.manifest.has_stable_row_ids,
+        memory_bytes=memory_bytes,
     )
 
 

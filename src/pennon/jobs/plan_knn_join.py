@@ -21,6 +21,7 @@ from pennon.query.search.probe import DEFAULT_NPROBES
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.rows import check_columns
 from pennon.query.search.source import Source, usable_source
+from pennon.terminal import in_lines
 
 # Shares of a task's memory: partitions of the index, and a block of queries with all that is found for it.
 INDEX_SHARE, BLOCK_SHARE = 2, 8
@@ -62,7 +63,7 @@ class KnnJoinPlan:
         request = self.request
         held = f"{plural(self.index_rows, 'row')} in {plural(len(self.segments), 'segment')}"
         lines = [
-            f"kNN join with {self.pin.location.uri}, version {self.pin.version}",
+            f"kNN join with {self.pin.location.shown}, version {self.pin.version}",
             f"  nearest  {plural(request.k, 'row')} by {request.metric} of column {request.column}",
             f"  index    {request.index or 'none'}: {held}, {human_bytes(self.index_bytes)} when loaded",
         ]
@@ -73,7 +74,7 @@ class KnnJoinPlan:
         lines.append(
             f"  memory   {human_bytes(self.memory_bytes)} a task, {plural(self.block_rows, 'query', 'queries')} at once"
         )
-        return "\n".join(lines)
+        return in_lines(lines)
 
 
 def plan_knn_join(

@@ -38,6 +38,7 @@ from pennon.jobs.vector_options import (
     graph_params,
     partitions_for,
 )
+from pennon.terminal import in_lines
 
 # Vectors of one map task: long enough that starting it does not matter, short enough that the last wave is short.
 TASK_BYTES = 64 << 20
@@ -148,7 +149,7 @@ class VectorPlan:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "table": self.pin.location.uri,
+            "table": self.pin.location.shown,
             "version": self.pin.version,
             "name": self.name,
             "type": self.kind.name,
@@ -184,7 +185,7 @@ class VectorPlan:
         tasks = plural(len(self.slices), "map task")
         lines = [
             f"{self.kind.name} index {self.name!r} on {self.column} ({self.value_type.value_type}[{self.dim}])",
-            f"table     {self.pin.location.uri}, version {self.pin.version}",
+            f"table     {self.pin.location.shown}, version {self.pin.version}",
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
             f"distance  {self.metric}",
             f"clusters  {plural(self.num_partitions, 'partition')} of about {self.partition_rows:,} rows",
@@ -196,7 +197,7 @@ class VectorPlan:
         ]
         if self.hnsw:
             lines.insert(6, f"graphs    HNSW, m={self.hnsw.m}, ef_construction={self.hnsw.ef_construction}")
-        return "\n".join(lines)
+        return in_lines(lines)
 
     @property
     def partition_rows(self) -> int:

@@ -98,7 +98,14 @@ def replace_segments(
         reuse = read_fragment_reuse(base)
         for uuid, other in current.items():
             for segment in new if uuid not in old else ():
-                _check_not_stale(base, other, segment, reuse)
+                stale = stale_fragments(base, other, BitMap(segment.fragments), reuse)
+                if stale:
+                    # Someone has added that segment, or changed those fragments, since the work was planned.
+                    raise CommitConflict(
+                        f"fragments {sorted(stale)} of {base.uri} were changed in place meanwhile, and segment {uuid} "
+                        f"of index {name!r} holds their old values",
+                        "Nothing was committed; run the job again",
+                    )
         return Change(tuple(new), tuple(current[uuid] for uuid in old))
 
     return decide

@@ -67,12 +67,14 @@ def recode(
     plan = replace(plan, num_partitions=count, models=files, slices=())
     bounds = cut_by_weight(np.ones(count), plan.reducers)
     tasks = plan.for_tasks()
+    opened = [open_files(carrying.pin, source.segment) for source in carrying.sources]
     written = engine().exchange(
         "recode",
         partial(_recode_partition, tasks, files, carrying, bounds),
         partitions,
         partial(write_runs, tasks, files, scratch, bounds),
         len(bounds),
+        rows=sum(int(segment.layout.lengths[partitions].sum()) for segment in opened),
     )
     runs = [said for _, said in sorted(written.items()) if isinstance(said, Runs)]
     return assemble(engine, snapshot, plan, files, None, runs)

@@ -30,6 +30,7 @@ from pennon.index.registry import kind_of, why_unusable
 from pennon.jobs.carry import Source
 from pennon.jobs.publish import Change, publish, replace_segments
 from pennon.jobs.rewrite import Rewriting
+from pennon.jobs.scratch import committing
 
 # More than this is kept in a file of its own, as stock does.
 INLINE_BYTES = 204_800
@@ -45,6 +46,11 @@ class ReuseState:
     tagged: bool
     needed: tuple[bool, ...]
     behind: tuple[IndexSegment, ...]
+
+    @property
+    def followable(self) -> tuple[IndexSegment, ...]:
+        """Those behind that Pennon can rewrite."""
+        return tuple(segment for segment in self.behind if why_unusable(segment) is None)
 
     @property
     def removable(self) -> int:
@@ -67,17 +73,11 @@ def catch_up(engine: Callable[[], Engine], snapshot: Snapshot, memory_bytes: int
     state = read_state(engine, snapshot)
     work, newest, done = Rewriting(engine, snapshot, memory_bytes), snapshot, 0
     reuse = read_fragment_reuse(snapshot)
-    for segment in state.behind if state else ():
-        if why_unusable(segment):
-            continue
+    for segment in state.followable if state else ():
         coverage = effective_coverage(segment, snapshot, reuse, snapshot.manifest.user_segments)
         new = _caught_up(work, Source(segment, FrozenBitMap(coverage))) if coverage else None
-        try:
+        with committing(snapshot, [new] if new else []):
             newest = publish(snapshot, replace_segments(segment.name, [new] if new else [], [segment]))
-        except BaseException:
-            if new is not None:
-                work.discard(new)
-            raise
         if new is not None:
             snapshot.store.delete_directory(new.directory, keep=new.file_sizes)
         done += 1
@@ -113,30 +113,31 @@ def trim(engine: Callable[[], Engine], snapshot: Snapshot) -> tuple[Snapshot, in
         reuse = read_fragment_reuse(base)
         if reuse is None:
             return base, 0
-        if reuse.tagged:
-            raise UnsupportedTable(
-                f"the Fragment Reuse Index of {base.uri} has the newer tagged form, which Pennon reads but does not"
-                " write",
-                "Use the tool that wrote it",
-            )
+        check_untagged(base, reuse)
         needed = _needed(reuse, _held(engine, base, reuse).values())
         if all(needed):
             return base, 0
         entry = _entry(base, reuse, needed)
         try:
-            committed = publish(base, partial(_trimmed, base, reuse, needed, entry))
+            with committing(base, [entry] if entry else []):
+                committed = publish(base, partial(_trimmed, base, reuse, needed, entry))
         except (RetryableConflict, _Overtaken):
-            _discard(base, entry)
             base = base.latest()
             continue
-        except BaseException:
-            _discard(base, entry)
-            raise
         return committed, sum(not each for each in needed)
     raise CommitConflict(f"{base.uri} changes too fast to trim its Fragment Reuse Index", "Try again later")
 
 
-class _Overtaken(Exception):
+def check_untagged(snapshot: Snapshot, reuse: FragmentReuse) -> None:
+    if reuse.tagged:
+        raise UnsupportedTable(
+            f"the Fragment Reuse Index of {snapshot.uri} has the newer tagged form, which Pennon reads but does not"
+            " write",
+            "Use the tool that wrote it",
+        )
+
+
+class _Overtaken(CommitConflict):
     """What was read of the files no longer tells of the newest version."""
 
 
@@ -146,7 +147,7 @@ def _trimmed(
     old = base.manifest.reuse_segment
     known = {segment.uuid for segment in seen.manifest.user_segments}
     if old is None or old.uuid != reuse.uuid or any(s.uuid not in known for s in base.manifest.user_segments):
-        raise _Overtaken
+        raise _Overtaken(f"the indices of {base.uri} changed meanwhile")
     gone = BitMap().union(*(v.old_fragments for v, kept in zip(reuse.versions, needed, strict=True) if not kept))
     # Bitmaps that still speak of the old fragments are brought up to date in the same breath.
     advanced = [
@@ -181,11 +182,6 @@ def _entry(base: Snapshot, reuse: FragmentReuse, needed: Sequence[bool]) -> Inde
     )
 
 
-def _discard(base: Snapshot, entry: IndexSegment | None) -> None:
-    if entry is not None:
-        base.store.delete_directory(entry.directory)
-
-
 def _needed(reuse: FragmentReuse, held: Iterable[BitMap]) -> tuple[bool, ...]:
     """Which versions an address in a file can meet, directly or moved there by an earlier one."""
     reached = BitMap().union(*held)
@@ -210,7 +206,8 @@ def _held(engine: Callable[[], Engine], snapshot: Snapshot, reuse: FragmentReuse
         elif kind.stores_addresses(segment.index_version, stable):
             readable.append(segment)
     if readable:
-        found = engine().map("addresses", partial(_fragments_in, snapshot.pin()), readable)
+        rows = sum(snapshot.manifest.rows_in(effective_coverage(segment, snapshot, reuse)) for segment in readable)
+        found = engine().map("addresses", partial(_fragments_in, snapshot.pin()), readable, rows=rows)
         everything = BitMap(reuse.old_fragments)
         held |= {s.uuid: everything if f is None else f for s, f in zip(readable, found, strict=True)}
     return held
@@ -219,7 +216,7 @@ def _held(engine: Callable[[], Engine], snapshot: Snapshot, reuse: FragmentReuse
 def _fragments_in(pin: Pin, segment: IndexSegment) -> BitMap | None:
     """Task: None where the files are damaged."""
     snapshot = pin.open()
-    kind, column = kind_of(segment), snapshot.columns.by_id(segment.fields[0])
+    kind, column = kind_of(segment), snapshot.columns.by_id(segment.field_id)
     if kind is None or column is None:
         return None
     held = BitMap()

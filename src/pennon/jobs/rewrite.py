@@ -129,7 +129,7 @@ class Rewriting:
         self.snapshot.store.delete_directory(segment.directory)
 
     def column_of(self, segment: IndexSegment) -> Column:
-        column = self.snapshot.columns.by_id(segment.fields[0])
+        column = self.snapshot.columns.by_id(segment.field_id)
         if column is None:
             raise UnsupportedColumn(f"the column of index {segment.name!r} of {self.snapshot.uri} is gone", "Drop it")
         return column

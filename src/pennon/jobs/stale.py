@@ -61,7 +61,7 @@ def _oldest_version_with(base: Snapshot, segment: IndexSegment) -> Manifest:
 
 def held_fragments(base: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> BitMap:
     """Where the rows are now that a segment's files know, live or deleted. Reads every id."""
-    kind, column = kind_of(segment), base.columns.by_id(segment.fields[0])
+    kind, column = kind_of(segment), base.columns.by_id(segment.field_id)
     if kind is None or column is None:
         return BitMap()
     addresses = kind.stores_addresses(segment.index_version, base.manifest.has_stable_row_ids)

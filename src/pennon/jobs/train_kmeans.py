@@ -67,7 +67,8 @@ def _pass(
     stage: str,
 ) -> Partials:
     send = partial(_assign_part, plan.pin, path, bounds, spherical)
-    parts = engine.exchange(stage, send, tasks, partial(_add_up, bounds, plan.dim), len(bounds) - 1)
+    rows = sum(file.rows for _, files in tasks for file in files)
+    parts = engine.exchange(stage, send, tasks, partial(_add_up, bounds, plan.dim), len(bounds) - 1, rows=rows)
     empty = [_no_points(end - start, plan.dim) for start, end in pairwise(bounds)]
     ranges = [parts.get(number, nothing) for number, nothing in enumerate(empty)]
     return Partials(

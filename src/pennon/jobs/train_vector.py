@@ -42,7 +42,8 @@ def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) ->
     ivf = Ivf(plan.metric, _centroids(engine, snapshot.store, plan, files, scratch))
     needed = plan.reducers > 1 or (plan.kind.quantizer is ProductQuantizer and plan.codebook is None)
     sample = read_sample(snapshot.store, plan, files if needed else (), min(QUANTIZER_ROWS, plan.sample_rows))
-    return Models(ivf, _quantizer(plan, ivf, sample, files)), sample
+    with engine.stage("train quantizer", len(sample)):
+        return Models(ivf, _quantizer(plan, ivf, sample, files)), sample
 
 
 def _centroids(engine: Engine, store: Store, plan: VectorPlan, files: Sequence[SampleFile], scratch: str) -> Vectors:
@@ -52,8 +53,9 @@ def _centroids(engine: Engine, store: Store, plan: VectorPlan, files: Sequence[S
         return np.zeros((1, plan.dim), dtype=plan.element)
     if not plan.trains_on_driver:
         return train_on_spark(engine, store, plan, files, scratch).astype(plan.element)
-    sample = read_sample(store, plan, files, plan.train_rows)
-    return Ivf.train(sample, plan.metric, plan.num_partitions, max_iters=plan.max_iters, seed=plan.seed).centroids
+    with engine.stage("train", plan.train_rows):
+        sample = read_sample(store, plan, files, plan.train_rows)
+        return Ivf.train(sample, plan.metric, plan.num_partitions, max_iters=plan.max_iters, seed=plan.seed).centroids
 
 
 def _quantizer(plan: VectorPlan, ivf: Ivf, sample: Vectors, files: Sequence[SampleFile]) -> Quantizer:

@@ -12,9 +12,10 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap
 
 from pennon.engine import Engine
-from pennon.errors import InvalidArgument, InvalidFilter
+from pennon.errors import InvalidArgument, InvalidFilter, PennonError
 from pennon.format.column_update import ColumnFile, commit_column_update, discard_column_file, write_column_file
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.retry import on_newest
@@ -32,8 +33,9 @@ class ColumnUpdate:
 
     @property
     def projection(self) -> dict[str, str]:
+        name = self.column.replace("`", "``")
         # pylance computes nothing without a column that is stored.
-        values = {AFTER: self.expression, BEFORE: f"`{self.column}`"}
+        values = {AFTER: self.expression, BEFORE: f"`{name}`"}
         return values if self.where is None else values | {CHOSEN: self.where}
 
 
@@ -47,19 +49,41 @@ def update_column(engine: Callable[[], Engine], snapshot: Snapshot, update: Colu
     """May raise InvalidFilter for SQL that makes no sense, before anything is written."""
     column = snapshot.column(update.column)
     _check(snapshot, update, column.type)
-    pin = snapshot.pin()
-    tasks = [f.id for f in snapshot.manifest.fragments.values() if f.live_rows]
-    written = [done for done in engine().map("update", partial(_update_fragment, pin, update), tasks) if done]
+    pin, tasks = snapshot.pin(), _fragments(snapshot)
+    rows = snapshot.manifest.rows_in(BitMap(tasks))
+    results = engine().map("update", partial(_update_fragment, pin, update), tasks, rows=rows)
+    written = [done for done in results if done]
     files = [file for file, _ in written]
     done = Updated(sum(rows for _, rows in written), tuple(file.fragment for file in files))
     if not files:
         return snapshot, done
     try:
         return on_newest(snapshot, lambda base: commit_column_update(base, files)), done
-    except BaseException:
+    except PennonError:
+        # Only a refusal is certain: whatever else ends it may come when the commit is under way or done.
         for file in files:
             discard_column_file(snapshot.store, file)
         raise
+
+
+def count_update(engine: Callable[[], Engine], snapshot: Snapshot, update: ColumnUpdate) -> Updated:
+    """What `update_column` would change. Without a condition that is known at once."""
+    _check(snapshot, update, snapshot.column(update.column).type)
+    tasks = _fragments(snapshot)
+    rows = snapshot.manifest.rows_in(BitMap(tasks))
+    if update.where is None:
+        return Updated(rows, tuple(tasks))
+    counts = engine().map("count", partial(_count_fragment, snapshot.pin(), update.where), tasks, rows=rows)
+    return Updated(sum(counts), tuple(task for task, count in zip(tasks, counts, strict=True) if count))
+
+
+def _fragments(snapshot: Snapshot) -> list[int]:
+    return [fragment.id for fragment in snapshot.manifest.fragments.values() if fragment.live_rows]
+
+
+def _count_fragment(pin: Pin, where: str, fragment: int) -> int:
+    """Task."""
+    return pin.open().count_in_fragment(fragment, where)
 
 
 def _check(snapshot: Snapshot, update: ColumnUpdate, type_: pa.DataType) -> None:

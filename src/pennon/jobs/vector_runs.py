@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pennon.engine.spill import held
 from pennon.errors import BuildFailed
 from pennon.format.files import write_lance_file
 from pennon.format.index_metadata import IndexFile
@@ -105,7 +106,7 @@ def write_runs(
         return _total(batches)
     models = files.load()
     first, end = bounds[number], bounds[number + 1]
-    partitions = _Received(batches, first, end)
+    partitions = _Received(held(batches, plan.memory_bytes // 2), first, end)
     if plan.fetches_vectors:
         whole = write_whole(plan, models, Layout.of(partitions.lengths), _fetched(plan, models.quantizer, partitions))
         return Runs(first, partitions.lengths, whole=whole)

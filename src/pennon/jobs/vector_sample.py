@@ -43,7 +43,7 @@ def draw_sample(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: s
     fragments = [snapshot.manifest.fragments[f] for f in plan.fragments]
     count = max(SAMPLE_TASKS, plan.sample_rows * plan.vector_bytes // SAMPLE_TASK_BYTES)
     tasks = list(enumerate(cut_slices(fragments, count))) if plan.sample_rows else []
-    return engine.map("sample", partial(_write_sample, plan.for_tasks(), scratch), tasks)
+    return engine.map("sample", partial(_write_sample, plan.for_tasks(), scratch), tasks, rows=plan.sample_rows)
 
 
 def _write_sample(plan: VectorPlan, scratch: str, task: tuple[int, ScanSlice]) -> SampleFile:
