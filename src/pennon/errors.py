@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pennon.redact import hide
+from pennon.terminal import shown
+
 
 class PennonError(Exception):
     """Base of all Pennon errors; `remedy` is the sentence that tells the user what to do."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
+        problem, remedy = shown(hide(problem)), shown(hide(remedy))
         super().__init__(f"{problem}. {remedy}" if remedy else problem)
         self.problem = problem
         self.remedy = remedy
@@ -56,6 +60,10 @@ class DamagedFile(PennonError):
     """A file of the table or of an index is missing, truncated or inconsistent."""
 
 
+class DamagedTable(DamagedFile):
+    """What is damaged is the table itself; no scan can do without it."""
+
+
 class BuildFailed(PennonError):
     """A job produced something its own validation refuses; nothing was committed."""
 
@@ -78,6 +86,9 @@ class TaskFailed(PennonError):
 
 class PennonWarning(UserWarning):
     """Something the user should know that does not make the answer wrong."""
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*(shown(hide(item)) if isinstance(item, str) else item for item in said))
 
 
 class DamagedIndexWarning(PennonWarning):

@@ -71,9 +71,14 @@ def read_fragment_bitmap(content: bytes, where: str) -> BitMap:
     if not content:
         return BitMap()
     try:
-        return BitMap.deserialize(content)
+        return read_bitmap(content)
     except ValueError as error:
         raise DamagedFile(f"the fragment bitmap of {where} cannot be read: {error}") from error
+
+
+def read_bitmap(content: bytes) -> BitMap:
+    """ValueError where it is not one; roaring itself checks that it is consistent."""
+    return BitMap.deserialize(content)
 
 
 def read_address_bitmap(content: bytes, where: str) -> BitMap64:

@@ -118,7 +118,7 @@ def _write(snapshot: Snapshot, schema: pa.Schema, batches: Iterator[pa.RecordBat
     try:
         [written] = write_fragments(
             pa.RecordBatchReader.from_batches(schema, noting_failures()),
-            snapshot.uri,
+            snapshot.location.uri,
             schema,
             mode="overwrite",
             max_rows_per_file=UNLIMITED_ROWS,

@@ -14,6 +14,7 @@ from pennon.errors import CommitConflict, InvalidArgument, UnsupportedTable
 from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment
 from pennon.format.manifest import FLAG_TAGGED_REUSE
 from pennon.format.snapshot import Snapshot
+from pennon.redact import scrub
 
 
 class RetryableConflict(CommitConflict):
@@ -40,7 +41,7 @@ def commit_operation(base: Snapshot, operation: lance.LanceOperation.BaseOperati
     """One transaction on top of `base`."""
     try:
         committed = lance.LanceDataset.commit(
-            base.uri, operation, read_version=base.version, storage_options=base.location.storage_options
+            base.location.uri, operation, read_version=base.version, storage_options=base.location.storage_options
         )
     except OSError as error:
         raise_conflict(base, error)
@@ -65,6 +66,7 @@ def _to_lance(segment: IndexSegment) -> LanceIndex:
 
 def raise_conflict(base: Snapshot, error: OSError) -> NoReturn:
     """What pylance reports of a commit that did not succeed, as an error of ours."""
+    scrub(error)
     line = (str(error).splitlines() or [""])[0].partition(", /")[0]
     if "split of indexed and non-indexed" in line:
         raise InvalidArgument(

@@ -37,7 +37,7 @@ from pennon.format.manifest import (
 )
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Pin, Snapshot
-from pennon.format.store import Store
+from pennon.format.store import Store, reading
 
 DATA = "data"
 # Ids left free below those of remapped fragments, for writers that append while index files are being written: one id
@@ -159,11 +159,12 @@ class Rewritten:
 
 def plan_compaction(snapshot: Snapshot, options: CompactionOptions) -> CompactionPlan:
     """What there is to compact, by pylance's rules. No task mixes fragments that different index segments cover."""
-    plan = _native.Compaction.plan(snapshot.dataset, options.to_lance())
-    tasks: list[CompactionTask] = []
-    for task in plan.tasks:
-        old = tuple(_old_fragment(snapshot.manifest.fragments[f.id], f) for f in task.fragments)
-        tasks.append(CompactionTask(old, task.json()))
+    with reading(f"what there is to compact in {snapshot.uri}"):
+        plan = _native.Compaction.plan(snapshot.dataset, options.to_lance())
+        tasks: list[CompactionTask] = []
+        for task in plan.tasks:
+            old = tuple(_old_fragment(snapshot.manifest.fragments[f.id], f) for f in task.fragments)
+            tasks.append(CompactionTask(old, task.json()))
     return CompactionPlan(snapshot.version, tuple(tasks))
 
 
@@ -237,7 +238,7 @@ def commit_deferred(base: Snapshot, rewritten: Sequence[Rewritten]) -> Snapshot:
         )
     _check_valid(base, rewritten)
     # Compaction.commit moves the handle it is given on to the new version.
-    handle = lance.dataset(base.uri, version=base.version, storage_options=base.location.storage_options)
+    handle = lance.dataset(base.location.uri, version=base.version, storage_options=base.location.storage_options)
     results = [_native.RewriteResult.from_json(json.dumps(_result(base, group))) for group in rewritten]
     try:
         _native.Compaction.commit(handle, results, {"defer_index_remap": True})

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyroaring import BitMap
 
-from pennon.errors import DamagedFile
+from pennon.errors import DamagedFile, DamagedTable
+from pennon.format.addresses import read_bitmap
 from pennon.format.manifest import Fragment
 from pennon.format.store import Store
+
+REMEDY = "Restore the file, or an older version of the table"
 
 
 def read_deleted_offsets(store: Store, fragment: Fragment) -> npt.NDArray[np.uint32]:
@@ -19,17 +21,25 @@ def read_deleted_offsets(store: Store, fragment: Fragment) -> npt.NDArray[np.uin
         return np.empty(0, dtype=np.uint32)
     suffix = "bin" if deletion.is_bitmap else "arrow"
     path = f"_deletions/{fragment.id}-{deletion.read_version}-{deletion.id}.{suffix}"
-    content = store.read(path)
     try:
+        content = store.read(path)
         if deletion.is_bitmap:
-            offsets = np.array(BitMap.deserialize(content), dtype=np.uint32)
+            bitmap = read_bitmap(content)
+            found = len(bitmap)
+            # Few bytes can name many rows.
+            offsets = np.array(bitmap if found == deletion.num_deleted_rows else (), dtype=np.uint32)
         else:
             column = pa.ipc.open_file(pa.py_buffer(content)).read_all().column(0)
             offsets = np.sort(column.to_numpy().astype(np.uint32))
-    except (ValueError, pa.ArrowInvalid, IndexError) as error:
-        raise DamagedFile(f"deletion file {store.describe(path)} cannot be read: {error}") from error
-    if len(offsets) != deletion.num_deleted_rows:
-        raise DamagedFile(
-            f"deletion file {store.describe(path)} names {len(offsets)} rows, the manifest {deletion.num_deleted_rows}"
+            found = len(offsets)
+    except (DamagedFile, ValueError, TypeError, pa.ArrowException, OSError, IndexError) as error:
+        raise DamagedTable(f"deletion file {store.describe(path)} cannot be read: {error}", REMEDY) from error
+    if found != deletion.num_deleted_rows:
+        raise DamagedTable(
+            f"deletion file {store.describe(path)} names {found} rows, the manifest {deletion.num_deleted_rows}", REMEDY
         )
+    if (offsets[1:] == offsets[:-1]).any() or (
+        found and fragment.physical_rows and offsets[-1] >= fragment.physical_rows
+    ):
+        raise DamagedTable(f"deletion file {store.describe(path)} names rows twice, or rows its fragment does not have")
     return offsets

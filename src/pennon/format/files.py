@@ -64,6 +64,7 @@ class LanceFile:
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
                 raise DamagedFile(f"{self.where} has {actual} bytes, its index recorded {size_bytes}")
+            store.check_container(path)
             self._reader = store.open_reader(path, columns)
             self.num_rows: int = self._reader.num_rows()
             schema: pa.Schema = self._reader.metadata().schema
@@ -113,7 +114,8 @@ def write_lance_file(
 ) -> IndexFile:
     """Write one file and say how large it became.
 
-    `buffers` become global buffers 1, 2, ...; they are asked for after the last batch, so that they may tell of it.
+    `buffers` become global buffers 1, 2, ...; they are asked for after the last batch, so that they may tell of it, and
+    `metadata` after them.
     """
     writer = store.open_writer(f"{directory}/{name}", schema=schema, version=storage_version)
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from uuid import UUID
@@ -15,6 +16,8 @@ from pennon.format.addresses import read_fragment_bitmap
 from pennon.format.pb import lance_pb2 as pb
 
 FRAGMENT_REUSE_NAME = "__lance_frag_reuse"
+FRAGMENT_REUSE_TYPE = "lance.table.fragmentreuseindexdetails"
+MOST_FRAGMENTS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,21 @@ class IndexSegment:
     created_at: datetime | None = None
     base_id: int | None = None
     covering_fields: tuple[int, ...] = ()
+    damage: str | None = None  # what is wrong with the entry itself; it then covers nothing and names no file
 
     @property
     def directory(self) -> str:
         return f"_indices/{self.uuid}"
+
+    @property
+    def is_reuse(self) -> bool:
+        """Whether it is the Fragment Reuse Index, by its name or by its type."""
+        return self.name == FRAGMENT_REUSE_NAME or self.type_name == FRAGMENT_REUSE_TYPE
+
+    @property
+    def field_id(self) -> int:
+        """The column it stands on; -1, which is none, where it does not stand on one."""
+        return self.fields[0] if len(self.fields) == 1 else -1
 
     @property
     def type_name(self) -> str:
@@ -76,35 +90,74 @@ def group_segments(segments: Iterable[IndexSegment]) -> list[LogicalIndex]:
     """User indices by name; the Fragment Reuse Index is not one of them."""
     named: dict[str, list[IndexSegment]] = {}
     for segment in segments:
-        if segment.name != FRAGMENT_REUSE_NAME:
+        if not segment.is_reuse:
             named.setdefault(segment.name, []).append(segment)
     return [LogicalIndex(name, tuple(members)) for name, members in named.items()]
 
 
-def segment_from_proto(proto: pb.IndexMetadata) -> IndexSegment:
+def segments_from_proto(section: pb.IndexSection) -> tuple[IndexSegment, ...]:
+    """Segments in their order. Which of two with one uuid its files are of cannot be told."""
+    segments = [_segment_from_proto(proto) for proto in section.indices]
+    known = Counter(segment.uuid for segment in segments)
+    return tuple(
+        segment
+        if known[segment.uuid] == 1
+        else replace(segment, fragments=FrozenBitMap(), damage=f"several segments have the uuid {segment.uuid}")
+        for segment in segments
+    )
+
+
+def _segment_from_proto(proto: pb.IndexMetadata) -> IndexSegment:
     if len(proto.uuid.value) != 16:
         raise DamagedFile(f"index {proto.name!r} has a segment without a valid uuid")
     uuid = str(UUID(bytes=proto.uuid.value))
-    files = tuple(IndexFile(_plain_path(f.path, uuid), f.size_bytes) for f in proto.files)
-    created = datetime.fromtimestamp(proto.created_at / 1000, UTC) if proto.HasField("created_at") else None
+    damage, files, fragments = None, (), FrozenBitMap()
+    try:
+        files = tuple(IndexFile(_plain_path(f.path, uuid), f.size_bytes) for f in proto.files)
+        fragments = _coverage(proto, uuid)
+    except DamagedFile as error:
+        # One entry that makes no sense is a damaged index, not a table that cannot be read.
+        damage, files = error.problem, ()
     return IndexSegment(
         uuid=uuid,
         name=proto.name,
         fields=tuple(proto.fields),
         dataset_version=proto.dataset_version,
-        fragments=FrozenBitMap(read_fragment_bitmap(proto.fragment_bitmap, f"index {proto.name!r}, segment {uuid}")),
+        fragments=fragments,
         type_url=proto.index_details.type_url,
         details=proto.index_details.value,
         index_version=proto.index_version,
         files=files,
-        created_at=created,
+        created_at=_instant(proto.created_at) if proto.HasField("created_at") else None,
         base_id=proto.base_id if proto.HasField("base_id") else None,
         covering_fields=tuple(proto.covering_fields),
+        damage=damage,
     )
 
 
+def _coverage(proto: pb.IndexMetadata, uuid: str) -> FrozenBitMap:
+    where = f"index {proto.name!r}, segment {uuid}"
+    fragments = read_fragment_bitmap(proto.fragment_bitmap, where)
+    if len(fragments) > MOST_FRAGMENTS:
+        # A few bytes can say so, and whoever goes through them one by one does not come to an end.
+        raise DamagedFile(f"the fragment bitmap of {where} names {len(fragments)} fragments")
+    return FrozenBitMap(fragments)
+
+
+def _instant(milliseconds: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def _plain_path(path: str, uuid: str) -> str:
-    """Index files lie directly in the segment's directory; anything that leads out of it is hostile."""
-    if path.startswith("/") or ".." in path.split("/") or "\\" in path or ":" in path:
-        raise DamagedFile(f"segment {uuid} names a file outside its directory: {path!r}")
+    """Index files lie in the segment's directory; anything that leads out of it is hostile."""
+    if not is_plain_path(path):
+        raise DamagedFile(f"segment {uuid} names a file outside its directory: {path[:200]!r}")
     return path
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether a name stays below the directory it is relative to, on every file system and store."""
+    return not any(c in path for c in "\\:%\0") and all(part not in ("", ".", "..") for part in path.split("/"))

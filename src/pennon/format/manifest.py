@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, TableNotFound, UnsupportedTable
-from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment, segment_from_proto
+from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, FRAGMENT_REUSE_TYPE, IndexSegment, segments_from_proto
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Store
 
@@ -24,6 +24,7 @@ FOOTER = struct.Struct("<qHH4s")
 MAGIC = b"LANC"
 VERSIONS = "_versions"
 MAX_VERSION = 2**64 - 1
+MAX_ROWS = 2**32
 
 FLAG_DELETION_FILES = 1
 FLAG_STABLE_ROW_IDS = 2
@@ -85,11 +86,21 @@ class Manifest:
 
     @property
     def user_segments(self) -> tuple[IndexSegment, ...]:
-        return tuple(s for s in self.segments if s.name != FRAGMENT_REUSE_NAME)
+        return tuple(s for s in self.segments if not s.is_reuse)
 
     @property
     def reuse_segment(self) -> IndexSegment | None:
-        return next((s for s in self.segments if s.name == FRAGMENT_REUSE_NAME), None)
+        """May raise DamagedFile: without the right one, no address in an index means anything."""
+        found = [s for s in self.segments if s.is_reuse]
+        if not found:
+            return None
+        [first, *others] = found
+        if others or first.name != FRAGMENT_REUSE_NAME or first.type_name != FRAGMENT_REUSE_TYPE:
+            raise DamagedFile(
+                f"the Fragment Reuse Index of version {self.version} is not one entry of its name and type",
+                "Restore the manifest, or an older version",
+            )
+        return first
 
     def rows_in(self, fragments: BitMap) -> int:
         return sum(self.fragments[f].live_rows for f in fragments if f in self.fragments)
@@ -98,7 +109,12 @@ class Manifest:
 def read_manifest(store: Store, version: int | None = None) -> Manifest:
     """The manifest of a version, the newest when none is named."""
     path = find_manifest(store, version)
-    return parse_manifest(store.read(path), store.describe(path))
+    manifest = parse_manifest(store.read(path), store.describe(path))
+    if version is not None and manifest.version != version:
+        raise DamagedFile(
+            f"{store.describe(path)} is the manifest of version {manifest.version}", "Restore the file of that version"
+        )
+    return manifest
 
 
 def find_manifest(store: Store, version: int | None = None) -> str:
@@ -138,11 +154,14 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
             f"manifest {where} cannot be read: {error}", "Restore the file, or an older version"
         ) from error
     _refuse_unknown(proto, where)
+    fragments = {f.id: _fragment(f, where) for f in proto.fragments}
+    if len(fragments) != len(proto.fragments):
+        raise DamagedFile(f"manifest {where} lists a fragment twice", "Restore the file, or an older version")
     return Manifest(
         version=proto.version,
         fields=proto.fields,
-        fragments={f.id: _fragment(f) for f in proto.fragments},
-        segments=tuple(segment_from_proto(index) for index in indices.indices),
+        fragments=fragments,
+        segments=segments_from_proto(indices),
         max_fragment_id=proto.max_fragment_id,
         reader_flags=proto.reader_feature_flags,
         writer_flags=proto.writer_feature_flags,
@@ -168,7 +187,13 @@ def _refuse_unknown(proto: pb.Manifest, where: str) -> None:
         raise UnsupportedTable(f"{where} stores its fragments as a tree, which this version of Pennon does not read")
 
 
-def _fragment(proto: pb.DataFragment) -> Fragment:
+def _fragment(proto: pb.DataFragment, where: str) -> Fragment:
+    # Addresses have 32 bits for either. More would be allocated, and then not be there.
+    if proto.id >= MAX_ROWS or proto.physical_rows > MAX_ROWS:
+        raise DamagedFile(
+            f"manifest {where} has a fragment {proto.id} of {proto.physical_rows} rows, which no address can name",
+            "Restore the file, or an older version",
+        )
     deletion = None
     if proto.HasField("deletion_file"):
         d = proto.deletion_file

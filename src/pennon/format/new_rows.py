@@ -94,7 +94,8 @@ def _create(target: Target, fragments: list[FragmentMetadata]) -> lance.LanceDat
         if find_table(target.location) is None:
             raise
         raise CommitConflict(
-            f"another writer created a table at {target.location.uri} in the meantime", "Nothing was written; try again"
+            f"another writer created a table at {target.location.shown} in the meantime",
+            "Nothing was written; try again",
         ) from error
 
 

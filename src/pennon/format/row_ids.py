@@ -7,30 +7,54 @@ from collections.abc import Callable, Iterable
 import lance
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from lance.fragment import RowIdSequence
 
-from pennon.errors import DamagedFile
+from pennon.errors import DamagedTable
 from pennon.format.addresses import OFFSET_BITS, Addresses, split_by_fragment
 from pennon.format.manifest import Fragment
+from pennon.format.store import reading
+from pennon.format.wire import fields
 
 RowIds = npt.NDArray[np.uint64]
 
 
 def read_row_ids(dataset: lance.LanceDataset, fragment: Fragment) -> RowIds:
     """The stable id of each physical row of a fragment, by offset."""
-    lance_fragment = dataset.get_fragment(fragment.id)
-    assert lance_fragment is not None
-    inline = lance_fragment.metadata.row_id_meta
-    if fragment.inline_row_ids is not None and inline is not None:
-        ids = RowIdSequence.from_inline_metadata(inline).to_pyarrow()
-    else:
-        scanner = lance_fragment.scanner(columns=[], with_row_id=True, include_deleted_rows=True)
-        ids = scanner.to_table()["_rowid"].combine_chunks().fill_null(0)
+    with reading(f"the row ids of fragment {fragment.id} of {dataset.uri}"):
+        ids = _read(dataset, fragment)
     if len(ids) != fragment.physical_rows:
-        raise DamagedFile(
+        raise DamagedTable(
             f"fragment {fragment.id} of {dataset.uri} has {fragment.physical_rows} rows but {len(ids)} row ids"
         )
     return ids.to_numpy(zero_copy_only=False).astype(np.uint64, copy=False)
+
+
+def _read(dataset: lance.LanceDataset, fragment: Fragment) -> pa.Array:
+    lance_fragment = dataset.get_fragment(fragment.id)
+    if lance_fragment is None:
+        raise ValueError("there is no such fragment")
+    inline = lance_fragment.metadata.row_id_meta
+    if fragment.inline_row_ids is not None and inline is not None:
+        check_sequence(fragment.inline_row_ids, fragment.physical_rows)
+        return RowIdSequence.from_inline_metadata(inline).to_pyarrow()
+    scanner = lance_fragment.scanner(columns=[], with_row_id=True, include_deleted_rows=True)
+    return scanner.to_table()["_rowid"].combine_chunks().fill_null(0)
+
+
+def check_sequence(content: bytes, rows: int) -> None:
+    """ValueError where a sequence of row ids spans more than a fragment of so many rows can have, however few bytes say
+    so. Message: 1 repeated segment, of which 1 to 3 are ranges (1 start, 2 end), with the values that are left out
+    listed or marked in bits."""
+    for number, segment in fields(content):
+        if number != 1 or not isinstance(segment, bytes):
+            continue
+        for form, range_ in fields(segment):
+            if form in (1, 2, 3) and isinstance(range_, bytes):
+                ends = {key: value for key, value in fields(range_) if isinstance(value, int)}
+                span = ends.get(2, 0) - ends.get(1, 0)
+                if not 0 <= span <= rows + 8 * len(content):
+                    raise ValueError(f"{span} row ids for {rows} rows")
 
 
 def ids_of(addresses: Addresses, row_ids: Callable[[int], RowIds]) -> RowIds:
@@ -51,8 +75,9 @@ class AddressOfId:
         ids: list[RowIds] = []
         addresses: list[Addresses] = []
         for fragment in fragments:
+            own = row_ids(fragment.id)  # first: they prove that the fragment has as many rows as the manifest says
             offsets = live_offsets(fragment, deleted(fragment.id))
-            ids.append(row_ids(fragment.id)[offsets])
+            ids.append(own[offsets])
             addresses.append(offsets | (np.uint64(fragment.id) << OFFSET_BITS))
         all_ids = np.concatenate(ids) if ids else np.empty(0, dtype=np.uint64)
         all_addresses = np.concatenate(addresses) if addresses else np.empty(0, dtype=np.uint64)

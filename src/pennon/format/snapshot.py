@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from pennon.errors import TableNotFound
+from pennon.errors import DamagedFile, DamagedTable, TableNotFound
 from pennon.format.addresses import (
     OFFSET_BITS,
     Addresses,
@@ -25,9 +26,10 @@ from pennon.format.addresses import (
 )
 from pennon.format.deletions import read_deleted_offsets
 from pennon.format.manifest import Manifest, read_manifest
+from pennon.format.reuse_file import check_external
 from pennon.format.row_ids import AddressOfId, RowIds, ids_of, read_row_ids
 from pennon.format.schema import Column, Columns
-from pennon.format.store import Location, Store, open_store
+from pennon.format.store import Location, Store, open_store, panics, reading
 
 SCAN_BATCH = 1 << 17
 WIDE_READAHEAD = 2
@@ -61,13 +63,12 @@ class Snapshot:
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
         try:
-            dataset = lance.dataset(location.uri, version=version, storage_options=location.storage_options)
+            with panics(f"the table at {location.shown}"):
+                dataset = lance.dataset(location.uri, version=version, storage_options=location.storage_options)
         except (ValueError, OSError) as error:
-            what = (
-                f"version {version} of the table at {location.uri}" if version else f"a Lance table at {location.uri}"
-            )
+            what = f"version {version} of the table at" if version else "a Lance table at"
             raise TableNotFound(
-                f"cannot open {what}: {_reason(error)}", "Check the address, version and credentials"
+                f"cannot open {what} {location.shown}: {_reason(error)}", "Check the address, version and credentials"
             ) from error
         return cls(location, dataset)
 
@@ -81,7 +82,8 @@ class Snapshot:
 
     @property
     def uri(self) -> str:
-        return self.location.uri
+        """The address, as texts may show it."""
+        return self.location.shown
 
     @property
     def version(self) -> int:
@@ -89,7 +91,8 @@ class Snapshot:
 
     @cached_property
     def columns(self) -> Columns:
-        return Columns(self.manifest.fields, self.dataset.schema)
+        with reading(f"the schema of {self.uri}"):
+            return Columns(self.manifest.fields, self.dataset.schema)
 
     @cached_property
     def column_types(self) -> dict[str, pa.DataType]:
@@ -158,9 +161,10 @@ class Snapshot:
             limit=part.limit,
             use_scalar_index=False,
         )
-        for batch in scanner.to_batches():
-            if batch.num_rows:
-                yield batch.column(0), batch.column(ADDRESS).to_numpy()
+        with self.reading_rows():
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield batch.column(0), batch.column(ADDRESS).to_numpy()
 
     def slice_rows(self, part: ScanSlice) -> int:
         return (
@@ -213,6 +217,10 @@ class Snapshot:
     def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:
         a nested one would come wrapped in its structs."""
+        with self.reading_rows():
+            return self._take(addresses, columns)
+
+    def _take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         rows = split_by_fragment(addresses)
         if len(rows) == 1:
             # pylance counts the rows of one fragment without the deleted ones, and fetches them twice as fast.
@@ -226,7 +234,8 @@ class Snapshot:
     def take_in_order(self, addresses: Addresses, columns: list[str]) -> pa.Table:
         """A few rows at live addresses in any order, some perhaps several times, as they are asked for."""
         if not self.manifest.has_stable_row_ids:
-            return self.dataset._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
+            with self.reading_rows():
+                return self.dataset._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
         ascending, places = np.unique(addresses, return_inverse=True)
         return self.take(ascending, columns).take(pa.array(places))
 
@@ -245,24 +254,52 @@ class Snapshot:
         )
         return sum(batch.num_rows for batch in scanner.to_batches())
 
+    def reading_rows(self) -> AbstractContextManager[None]:
+        """While rows are fetched: what is wrong with the table's own files becomes `DamagedTable`."""
+        return reading(f"rows of {self.uri}")
+
     def _fragment(self, fragment: int) -> lance.LanceFragment:
         if fragment not in self._fragments:
             found = self.dataset.get_fragment(fragment)
-            assert found is not None
+            self._check_deletions([fragment])
+            if found is None:
+                raise DamagedTable(f"{self.uri} has no fragment {fragment}, which its manifest lists")
             self._fragments[fragment] = found
         return self._fragments[fragment]
 
     def scanner(self, rows: Mapping[int, npt.NDArray[np.uint32] | None], **options: Any) -> lance.LanceScanner:
         """A scan of the named fragments, limited to the given offsets where there are some (None: every row)."""
+        if options.get("filter") is not None:
+            self._check_moves()
         allowlist = None
         if any(offsets is not None for offsets in rows.values()):
             allowlist = serialize_allowlist(self._scan_domain(rows))
         fragments = None
         if len(rows) != len(self.manifest.fragments):
             fragments = [self._fragment(f) for f in sorted(rows)]
+        else:
+            self._check_deletions(rows)
         return self.dataset.scanner(
             fragments=fragments, row_addr_allowlist=allowlist, use_scalar_index=False, **options
         )
+
+    def _check_moves(self) -> None:
+        """pylance reads the Fragment Reuse Index before it filters, and allocates what it says of a file of its own."""
+        if self.store.is_local:
+            try:
+                segment = self.manifest.reuse_segment
+                if segment is not None:
+                    check_external(self.store, segment)
+            except DamagedFile as error:
+                raise DamagedTable(error.problem, "Restore the file, or an older version of the table") from error
+
+    def _check_deletions(self, fragments: Iterable[int]) -> None:
+        """Deletion files, before pylance reads them: it allocates whatever a damaged one says, and where it cannot, it
+        ends the process. On an object store that would cost a request for each."""
+        if self.store.is_local:
+            for fragment in fragments:
+                if self.manifest.fragments[fragment].deletion_file is not None:
+                    self.deleted_offsets(fragment)
 
     def _scan_domain(
         self, rows: Mapping[int, npt.NDArray[np.uint32] | None]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Container, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Container, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,25 +15,42 @@ from urllib.parse import unquote, urlparse
 
 from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
 
-from pennon.errors import DamagedFile, InvalidArgument
+from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError
+from pennon.format.container import check_footer
+from pennon.redact import address, remember, scrub
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a table is and how to reach it. Picklable, so that tasks can carry it to executors."""
+    """Where a table is and how to reach it. Picklable, so that tasks can carry it to executors. `uri` may hold
+    credentials; `shown`, which is what texts are made of, does not."""
 
     uri: str
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # repr hides credentials
+    options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, uri: str, storage_options: Mapping[str, str] | None = None) -> Location:
-        return cls(uri, tuple(sorted((storage_options or {}).items())))
+        # Tasks, and this process after a change of directory, find a relative path elsewhere or not at all.
+        absolute = uri if urlparse(uri).scheme else str(Path(uri).absolute())
+        return cls(absolute, tuple(sorted((storage_options or {}).items())))
 
     @property
     def storage_options(self) -> dict[str, str] | None:
         return dict(self.options) or None
 
+    @property
+    def shown(self) -> str:
+        return address(self.uri)
+
+    def __repr__(self) -> str:
+        return f"Location({self.shown!r})"
+
+    def __reduce__(self) -> tuple[type[Location], tuple[str, tuple[tuple[str, str], ...]]]:
+        # By way of the constructor, so that executors know what to hide.
+        return Location, (self.uri, self.options)
+
     def __post_init__(self) -> None:
+        remember(self.uri, dict(self.options))
         if urlparse(self.uri).scheme == "memory":
             raise InvalidArgument(
                 "memory:// tables are private to one handle and cannot carry an index",
@@ -58,11 +76,20 @@ class Store:
         self._session = LanceFileSession(location.uri, storage_options=location.storage_options)
 
     def describe(self, path: str) -> str:
-        return f"{self.location.uri.rstrip('/')}/{path}"
+        return f"{self.location.shown.rstrip('/')}/{path}"
 
     def list(self, directory: str) -> list[str]:
         """Every file below a directory, as paths relative to the root; empty when there is none."""
         return self._session.list(directory)
+
+    def directories(self, directory: str) -> set[str]:
+        """Names of the directories in a directory, on this machine's file system also of those that hold nothing or
+        what a writer that was killed has left: those files have no names that `list` would show."""
+        if self._root is not None:
+            there = self._root / directory
+            return {path.name for path in there.iterdir() if path.is_dir()} if there.is_dir() else set()
+        depth = directory.count("/") + 1
+        return {path.split("/")[depth] for path in self.list(directory) if path.count("/") > depth}
 
     def exists(self, path: str) -> bool:
         return self._session.contains(path)
@@ -70,6 +97,18 @@ class Store:
     def size(self, path: str) -> int | None:
         """Size of a local file; None on an object store, where asking would cost a request of its own."""
         return (self._root / path).stat().st_size if self._root is not None else None
+
+    @property
+    def is_local(self) -> bool:
+        return self._root is not None
+
+    def check_container(self, path: str) -> None:
+        """DamagedFile where the end of a local Lance file cannot be true. pylance allocates what it says before it
+        looks whether that is there, and Rust ends the process when it cannot."""
+        if self._root is None:
+            return
+        with (self._root / path).open("rb") as file:
+            check_footer(file, self.describe(path))
 
     def read(self, path: str) -> bytes:
         """A whole small file (manifest, deletion vector, reuse details)."""
@@ -110,13 +149,25 @@ class Store:
         self._session.delete_file(path)
 
     def delete_directory(self, directory: str, keep: Container[str] = ()) -> None:
-        """Remove the files below a directory, but for those whose names are kept."""
-        for path in self.list(directory):
-            if path.rpartition("/")[2] not in keep:
-                self.delete(path)
-        if self._root is not None:
+        """Remove the files below a directory, but for those whose names are kept. Links are removed, and what they lead
+        to is somebody else's."""
+        if self._root is None:
+            for path in self.list(directory):
+                if path.rpartition("/")[2] not in keep:
+                    self.delete(path)
+            return
+        there = self._root / directory
+        if there.is_symlink():
+            there.unlink()
+        elif not keep:
+            shutil.rmtree(there, ignore_errors=True)
+        else:
+            for base, _, names in os.walk(there):
+                for name in names:
+                    if name not in keep:
+                        Path(base, name).unlink(missing_ok=True)
             with suppress(OSError):  # not empty, or not there
-                (self._root / directory).rmdir()
+                there.rmdir()
 
     def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
         return self._session.open_reader(path, columns)
@@ -129,6 +180,33 @@ class Store:
 def open_store(location: Location) -> Store:
     """The store of a location; one connection is kept per process and set of options."""
     return Store(location)
+
+
+@contextmanager
+def panics(what: str) -> Generator[None]:
+    """A Rust panic, which is no Exception, becomes `DamagedTable`; what pylance says by errors stays."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit) as error:
+        scrub(error)
+        raise
+    except BaseException as error:
+        scrub(error)
+        raise DamagedTable(f"{what} cannot be read: {_first_line(error)}", "Restore its files") from error
+
+
+@contextmanager
+def reading(what: str) -> Generator[None]:
+    """Whatever pylance and Arrow raise on a table's bad files is `DamagedTable`, a Rust panic (a BaseException) too."""
+    try:
+        yield
+    except (PennonError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        scrub(error)
+        line = _first_line(error).partition(", /")[0]
+        remedy = "Check the table's files, and that they can be reached"
+        raise DamagedTable(f"{what} cannot be read: {type(error).__name__}: {line}", remedy) from error
 
 
 def _first_line(error: BaseException) -> str:

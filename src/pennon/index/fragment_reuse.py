@@ -6,9 +6,10 @@ order: old fragments as recorded, offsets ascending. Versions apply oldest first
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,9 @@ from pyroaring import BitMap
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, read_address_bitmap
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.manifest import MAX_ROWS, Fragment
 from pennon.format.pb import lance_pb2 as pb
+from pennon.format.reuse_file import read_content
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
 from pennon.index.cache import SHARED_CACHE
@@ -99,6 +102,21 @@ class FragmentReuse:
     def new_fragments(self) -> BitMap:
         return BitMap(d.id for version in self.versions for group in version.groups for d in group.new)
 
+    def contradiction(self, fragments: Mapping[int, Fragment]) -> str | None:
+        """Why these moves cannot have led to the fragments of a table, None when they can."""
+        for digest in (d for version in self.versions for group in version.groups for d in group.new):
+            there = fragments.get(digest.id)
+            if there is not None and there.physical_rows != digest.physical_rows:
+                return (
+                    f"the Fragment Reuse Index moves {digest.physical_rows:,} rows into fragment {digest.id},"
+                    f" which has {there.physical_rows:,}"
+                )
+        live = [fragment for fragment in self.old_fragments if fragment in fragments]
+        if not live:
+            return None
+        some = ", ".join(map(str, live[:5])) + (", ..." if len(live) > 5 else "")
+        return f"the Fragment Reuse Index moves rows out of live fragments ({some})"
+
     def followed_by(self, later: FragmentReuse) -> FragmentReuse:
         return replace(self, versions=(*self.versions, *later.versions))
 
@@ -108,7 +126,7 @@ def read_fragment_reuse(snapshot: Snapshot) -> FragmentReuse | None:
     segment = snapshot.manifest.reuse_segment
     if segment is None:
         return None
-    key = (snapshot.uri, segment.uuid, segment.dataset_version, len(segment.details))
+    key = (snapshot.location.uri, segment.uuid, segment.dataset_version, len(segment.details))
     known = SHARED_CACHE.get(key)
     if known is None:
         known = _read(snapshot, segment)
@@ -123,7 +141,7 @@ def read_moves(store: Store, path: str) -> FragmentReuse:
 
 def _read(snapshot: Snapshot, segment: IndexSegment) -> FragmentReuse:
     where = f"the Fragment Reuse Index of {snapshot.uri}"
-    raw = _content(snapshot, segment, where)
+    raw = read_content(snapshot.store, segment)
     # A tagged entry below index version 1 is not honoured by any reader.
     return _parse(raw, where, segment.uuid, segment.dataset_version, tagged=segment.index_version >= 1)
 
@@ -140,10 +158,21 @@ def _parse(raw: bytes, where: str, uuid: str, dataset_version: int, *, tagged: b
         )
         for v in content.versions
     ]
+    _check_once(versions, where)
     tagged = tagged and bool(content.transitions)
     if tagged:
         versions += _transitions(content.transitions, dataset_version, where)
     return FragmentReuse(uuid, tuple(versions), tagged, len(raw), content)
+
+
+def _check_once(versions: Sequence[ReuseVersion], where: str) -> None:
+    """Ids of fragments are never used again: each is moved from once and comes into being once."""
+    for kind in ("old", "new"):
+        seen: set[int] = set()
+        for digest in (d for version in versions for group in version.groups for d in getattr(group, kind)):
+            if digest.id in seen:
+                raise DamagedFile(f"{where} has fragment {digest.id} twice among its {kind} ones")
+            seen.add(digest.id)
 
 
 def effective_coverage(
@@ -159,22 +188,6 @@ def effective_coverage(
                 if sibling.uuid != segment.uuid:
                     coverage -= BitMap(sibling.fragments)
     return coverage & snapshot.manifest.live
-
-
-def _content(snapshot: Snapshot, segment: IndexSegment, where: str) -> bytes:
-    try:
-        details = pb.FragmentReuseDetails.FromString(segment.details)
-    except DecodeError as error:
-        raise DamagedFile(f"{where} cannot be read: {error}") from error
-    if details.WhichOneof("content") != "external":
-        return details.inline.SerializeToString()
-    file = details.external
-    if "/" in file.path or ".." in file.path or "\\" in file.path:
-        raise DamagedFile(f"{where} names a file outside its directory: {file.path!r}")
-    raw = snapshot.store.read(f"{segment.directory}/{file.path}")
-    if file.offset + file.size > len(raw):
-        raise DamagedFile(f"{snapshot.store.describe(segment.directory)}/{file.path} is shorter than recorded")
-    return raw[file.offset : file.offset + file.size]
 
 
 def _group(
@@ -201,21 +214,25 @@ def _group(
 
 def _transitions(transitions: Sequence[pb.Transition], dataset_version: int, where: str) -> list[ReuseVersion]:
     """The tagged form, in lineage order: what produces a fragment comes before what consumes it."""
-    pending = list(transitions)
+    producers: dict[int, list[int]] = {}
+    for number, t in enumerate(transitions):
+        for d in t.destinations:
+            producers.setdefault(d.id, []).append(number)
+    needs = {number: [p for d in t.sources for p in producers.get(d.id, ())] for number, t in enumerate(transitions)}
+    try:
+        order = [*TopologicalSorter(needs).static_order()]
+    except CycleError as error:
+        raise DamagedFile(f"{where} has moves that form a circle") from error
     ordered: list[ReuseVersion] = []
-    while pending:
-        produced = {d.id for t in pending for d in t.destinations}
-        ready = [t for t in pending if not any(d.id in produced for d in t.sources)]
-        if not ready:
-            raise DamagedFile(f"{where} has moves that form a circle")
-        for t in ready:
-            survivors = (
-                t.ordered_compaction.changed_row_addrs if t.WhichOneof("mapping") == "ordered_compaction" else None
-            )
-            ordered.append(ReuseVersion(dataset_version, (_group(t.sources, t.destinations, survivors, where),)))
-        pending = [t for t in pending if t not in ready]
+    for t in (transitions[number] for number in order):
+        survivors = t.ordered_compaction.changed_row_addrs if t.WhichOneof("mapping") == "ordered_compaction" else None
+        ordered.append(ReuseVersion(dataset_version, (_group(t.sources, t.destinations, survivors, where),)))
     return ordered
 
 
 def _digest(proto: pb.FragmentDigest) -> FragmentDigest:
+    if proto.id >= MAX_ROWS or proto.physical_rows > MAX_ROWS:
+        raise DamagedFile(
+            f"the Fragment Reuse Index has fragment {proto.id} of {proto.physical_rows} rows, which no address can name"
+        )
     return FragmentDigest(proto.id, proto.physical_rows, proto.num_deleted_rows)

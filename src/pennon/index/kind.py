@@ -36,6 +36,11 @@ class OpenSegment(Protocol):
 class ScalarSegment(OpenSegment, Protocol):
     """An opened segment that answers predicates on one column."""
 
+    @property
+    def capacity(self) -> int:
+        """How many rows it can hold at most."""
+        ...
+
     def search(self, intervals: Sequence[Interval], nulls: bool) -> Addresses: ...
 
     def estimate(self, intervals: Sequence[Interval], nulls: bool) -> Estimate: ...

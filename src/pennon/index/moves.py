@@ -25,8 +25,17 @@ CHUNK = 1 << 15
 # Rows are looked up by words of 64; where a word lies in a single run, how far that moves is all there is to know.
 WORD_BITS = np.uint64(6)
 SEVERAL = np.uint64(1 << 63)
+# A table of words takes more than it is worth where there are more of them, and few runs; and one of fragments where
+# their ids, by which it is as long, are higher. Whoever writes absurd ones cannot have it built.
+MOST_WORDS = 1 << 25
+WORDS_PER_RUN = 64
+MOST_FRAGMENTS = 1 << 24
 # Fragments of very different sizes would waste more than so many words for each one in use.
 MOST_WASTE = 4
+
+# Deleted rows of a fragment that are listed one by one; beyond, they are looked for block by block.
+LISTED_ROWS = 1 << 22
+BLOCK_ROWS = 1 << 16
 
 # By number, a bit for each of the bits up to that number.
 UP_TO = (np.uint64(2) << np.arange(64, dtype=np.uint64)) - np.uint64(1)
@@ -78,6 +87,8 @@ class Moves:
         """The address of each row now, and whether it is still there."""
         if not len(self.fragments) or not len(addresses):
             return addresses, np.ones(len(addresses), dtype=np.bool_)
+        if self._too_sparse:
+            return self._apply_by_search(addresses)
         moved, alive = np.empty_like(addresses), np.empty(len(addresses), dtype=np.bool_)
         others = slice(None)
         if self._whole_words is not None:
@@ -87,6 +98,14 @@ class Moves:
             others = np.flatnonzero(~alive)
         moved[others], alive[others] = self._apply_by_bits(addresses[others])
         return moved, alive
+
+    @cached_property
+    def _too_sparse(self) -> bool:
+        ends = (self.starts & OFFSET_MASK) + self.lengths
+        words = np.zeros(len(self.fragments), dtype=np.uint64)
+        np.maximum.at(words, np.searchsorted(self.fragments, fragment_of(self.starts)), ends >> WORD_BITS)
+        most = MOST_WORDS + WORDS_PER_RUN * len(self.starts)
+        return int(self.fragments[-1]) > MOST_FRAGMENTS or int(words.sum()) > most
 
     def _apply_by_words(
         self,
@@ -202,6 +221,8 @@ class Moves:
 def surviving_runs(survivors: BitMap64, fragment: int, physical_rows: int) -> tuple[int, Addresses, Addresses]:
     """The runs of a fragment's rows that are among the survivors, by the rows between them: as a rule those are few."""
     begin = fragment << 32
+    if physical_rows - survivors.range_cardinality(begin, begin + physical_rows) > LISTED_ROWS:
+        return fragment, *_runs_by_block(survivors, begin, begin + physical_rows)
     everything = BitMap64()
     everything.add_range(begin, begin + physical_rows)
     gone = np.frombuffer((everything - survivors).to_array(), dtype=np.uint64)
@@ -209,3 +230,26 @@ def surviving_runs(survivors: BitMap64, fragment: int, physical_rows: int) -> tu
     stops = np.concatenate([gone, np.array([begin + physical_rows], dtype=np.uint64)])
     filled = stops > starts
     return fragment, starts[filled], (stops - starts)[filled]
+
+
+def _runs_by_block(survivors: BitMap64, begin: int, end: int) -> tuple[Addresses, Addresses]:
+    """The same where so many rows are gone that they cannot be listed, though a few bytes may say so. Blocks that are
+    whole, or empty, are not looked into."""
+    edges: list[Addresses] = []
+    for low in range(begin, end, BLOCK_ROWS):
+        high = min(low + BLOCK_ROWS, end)
+        count = survivors.range_cardinality(low, high)
+        if count == high - low:
+            edges.append(np.array([low, high], dtype=np.uint64))
+        elif count:
+            block = BitMap64()
+            block.add_range(low, high)
+            rows = np.frombuffer((block & survivors).to_array(), dtype=np.uint64)
+            apart = np.flatnonzero(np.diff(rows) > 1)
+            starts, stops = rows[np.append(0, apart + 1)], rows[np.append(apart, len(rows) - 1)] + np.uint64(1)
+            edges.append(np.stack([starts, stops], axis=1).reshape(-1))
+    joined = np.concatenate(edges) if edges else np.empty(0, dtype=np.uint64)
+    # Where one ends at the beginning of the next, neither is an edge.
+    inner = np.flatnonzero(joined[1:-1:2] == joined[2::2]) * 2 + 1
+    joined = np.delete(joined, np.concatenate([inner, inner + 1])).reshape(-1, 2)
+    return joined[:, 0].copy(), joined[:, 1] - joined[:, 0]

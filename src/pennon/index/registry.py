@@ -30,6 +30,8 @@ def kind_of(segment: IndexSegment) -> IndexKind | None:
 def why_unusable(segment: IndexSegment) -> str | None:
     """Why a segment must be skipped and its fragments scanned, None when it can be used."""
     kind = kind_of(segment)
+    if segment.damage is not None:
+        return segment.damage
     if kind is None:
         return f"unknown index type {segment.type_url or '(none)'}"
     if segment.index_version not in kind.versions:

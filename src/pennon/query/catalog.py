@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pyroaring import BitMap
 
-from pennon.errors import DamagedFile, DamagedIndexWarning, UnsupportedTable
+from pennon.errors import DamagedFile, DamagedIndexWarning, DamagedTable, UnsupportedTable
 from pennon.format.addresses import Addresses, sorted_unique
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.schema import Column
@@ -72,6 +72,8 @@ def naming(usable: UsableSegment) -> Generator[None]:
     """Says which segment a file that cannot be used belongs to."""
     try:
         yield
+    except DamagedTable:
+        raise  # a scan in place of the index would meet it too
     except (DamagedFile, UnsupportedTable) as error:
         raise UnusableSegment(usable, error) from error
 
@@ -97,10 +99,17 @@ class Catalog:
         logical = group_segments(snapshot.manifest.segments)
         try:
             catalog.reuse = read_fragment_reuse(snapshot)
+            problem = catalog.reuse.contradiction(snapshot.manifest.fragments) if catalog.reuse else None
+            if problem is not None:
+                raise DamagedFile(problem)
         except DamagedFile as error:
             # Addresses cannot be told without it; every index is out of use until it is repaired.
             for index in logical:
                 catalog.skipped += [Skipped(index.name, s.uuid, error.problem) for s in index.segments]
+            catalog.reuse = None
+            if logical:
+                said = f"no index of {snapshot.uri} can be used and all is scanned: {error}"
+                warnings.warn(said, DamagedIndexWarning, stacklevel=2)
             return catalog
         for index in logical:
             catalog._add(index)
@@ -108,7 +117,14 @@ class Catalog:
 
     def open(self, usable: UsableSegment) -> ScalarSegment:
         """The segment of a scalar index, ready to search. May raise DamagedFile."""
-        return cast(ScalarSegment, self._open(usable))
+        known = usable.segment.uuid in self._opened
+        opened = cast(ScalarSegment, self._open(usable))
+        rows = 0 if known else self.snapshot.manifest.rows_in(usable.coverage)
+        if opened.capacity < rows:
+            # Every row has its entry; somebody lost pages, or claims coverage.
+            problem = f"segment {usable.segment.uuid} covers {rows:,} rows and holds {opened.capacity:,} at most"
+            raise DamagedFile(problem, "Rebuild the index")
+        return opened
 
     def open_vector(self, usable: UsableSegment) -> VectorSegment:
         """The segment of a vector index, ready to search. May raise DamagedFile, or UnsupportedTable."""

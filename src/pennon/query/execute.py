@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pennon.errors import ColumnNotFound, InvalidArgument, InvalidFilter
+from pennon.errors import ColumnNotFound, InvalidArgument, InvalidFilter, PennonError
 from pennon.format.addresses import split_by_fragment
 from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
+from pennon.format.store import panics, reading
 from pennon.query.catalog import Catalog
 from pennon.query.parse import parse_filter
 from pennon.query.planner import Answer, Planner
@@ -168,13 +169,21 @@ def _count(snapshot: Snapshot, rows: dict[int, Any], sql: str) -> int:
 
 @contextmanager
 def filter_errors(sql: str | None) -> Generator[None]:
-    """pylance finds some faults of a filter only when it runs."""
+    """pylance finds some faults of a filter only when it runs. What else it says is about the table's files."""
     try:
-        yield
-    except (ValueError, OSError, pa.ArrowInvalid) as error:
+        with panics("the rows of the table"):
+            yield
+    except PennonError:
+        raise
+    except (ValueError, OSError, pa.ArrowException) as error:
         text = str(error)
-        if sql is None or not any(word in text for word in _FILTER_WORDS):
-            raise
+        if (
+            sql is None
+            or any(word in text for word in _DAMAGE_WORDS)
+            or not any(word in text for word in _FILTER_WORDS)
+        ):
+            with reading("the rows of the table"):
+                raise
         line = text.splitlines()[0].partition(", /")[0]
         remedy = "See the filter syntax in docs/scan.md"
         if "could not convert to literal of type 'Timestamp" in line or "of type 'Date" in line:
@@ -182,6 +191,7 @@ def filter_errors(sql: str | None) -> Generator[None]:
         raise InvalidFilter(f"the filter {sql!r} cannot be evaluated: {line}", remedy) from error
 
 
+_DAMAGE_WORDS = ("corrupt", "Not found", "Parser error", "Io error", "IOError", "(IO)", "(Index)", "FRI ")
 _FILTER_WORDS = (
     "ilter",
     "sql",

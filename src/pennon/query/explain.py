@@ -9,6 +9,7 @@ from typing import Any
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.execute import ScanRequest, parse, scan
 from pennon.query.planner import Answer, Planner
+from pennon.terminal import in_lines
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Explanation:
             found = f"{self.rows_from_index:,} rows from indices, " if self.indices else ""
             cost = f"{self.reads} index reads, {self.seconds * 1000:.1f} ms"
             lines.append(f"  ran      {found}{self.rows_returned:,} rows returned, {cost}")
-        return "\n".join(lines)
+        return in_lines(lines)
 
 
 def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Explanation:

@@ -3,12 +3,17 @@
 `page_lookup.lance` has the columns min, max (the column's type), null_count and page_idx (uint32), and says in its
 schema metadata how many rows a page has (`batch_size`) and, for a range-partitioned tree, which page files there are:
 `page_num_per_range_partition` = `[[partition id, pages], ...]` in value order, none with 0 pages.
+
+Pennon adds what readers who do not know it pass over: a fifth column `digest` (uint64) with the digest of each page's
+rows, 0 where it is not known, and under `pennon:digest` that of the lookup itself: `<segment> <digest of its rows>
+<CRC-32 of what its metadata says of pages> <CRC-32 of these three>`, numbers in hex.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +27,7 @@ from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
 from pennon.index.btree.bounds import Bounds, Positions
 from pennon.index.btree.order import Side, SortedValues, is_sorted
+from pennon.index.digests import Digests, digests_of
 
 LOOKUP_FILE = "page_lookup.lance"
 PLAIN_PAGE_FILE = "page_data.lance"
@@ -30,6 +36,8 @@ DEFAULT_BATCH_SIZE = 4096
 BATCH_SIZE_KEY = "batch_size"
 RANGED_KEY = "range_partitioned"
 RANGES_KEY = "page_num_per_range_partition"
+DIGEST_KEY = "pennon:digest"
+DIGEST_COLUMN = "digest"
 
 
 def page_file_name(partition_id: int) -> str:
@@ -47,6 +55,7 @@ class PageStats:
     mins: pa.Array
     maxs: pa.Array
     null_counts: npt.NDArray[np.uint32]
+    digests: Digests | None = None
 
     @property
     def pages(self) -> int:
@@ -73,8 +82,10 @@ class PageLookup:
         batch_size: int,
         files: Sequence[PageFile],
         where: str,
+        digests: Digests | None = None,
     ) -> None:
         self.mins, self.maxs, self.null_counts = mins, maxs, null_counts
+        self.digests = np.zeros(len(null_counts), dtype=np.uint64) if digests is None else digests
         self.batch_size = batch_size
         self.files = tuple(files)
         self.where = where
@@ -108,6 +119,14 @@ class PageLookup:
         first, _, maxs = self._values
         return first + maxs.position(value, side)
 
+    def has_rows(self, start: int, stop: int, arrays: Sequence[pa.Array]) -> bool:
+        """Whether whole pages [start, stop) consist of these values and ids, as far as their digests are known."""
+        told = self.digests[start:stop]
+        if not told.any():
+            return True
+        found = digests_of(arrays, [self.batch_size] * (stop - start))
+        return len(found) == len(told) and bool(((found == told) | (told == 0)).all())
+
     def pages_with_nulls(self) -> tuple[int, int]:
         return 0, int(np.count_nonzero(self.null_counts))
 
@@ -121,7 +140,8 @@ class PageLookup:
 
     @property
     def memory_bytes(self) -> int:
-        return 2 * (self.mins.nbytes + self.maxs.nbytes) + self.null_counts.nbytes + 200 * len(self.files)
+        numbers = self.null_counts.nbytes + self.digests.nbytes
+        return 2 * (self.mins.nbytes + self.maxs.nbytes) + numbers + 200 * len(self.files)
 
     def _check(self) -> None:
         """What must hold of every lookup; a reader that trusts a broken one answers wrongly without an error."""
@@ -168,16 +188,38 @@ def read_lookup(file: LanceFile, value_type: pa.DataType) -> PageLookup:
         raise DamagedFile(f"{where} does not have the columns of a page lookup", "Rebuild the index")
     table = file.read().combine_chunks()
     mins, maxs, null_counts, page_idx = (_flat(table.column(i)) for i in range(4))
+    if null_counts.null_count or page_idx.null_count:
+        raise DamagedFile(f"{where} has NULLs where there are numbers", "Rebuild the index")
     if not np.array_equal(page_idx.to_numpy(), np.arange(len(page_idx))):
         raise DamagedFile(f"{where} does not number its pages in order", "Rebuild the index")
     try:
         batch_size = int(file.metadata.get(BATCH_SIZE_KEY, DEFAULT_BATCH_SIZE))
         ranges = _ranges(file.metadata, len(page_idx))
-    except (ValueError, TypeError) as error:
+    except (ArithmeticError, LookupError, RecursionError, ValueError, TypeError) as error:
         raise DamagedFile(f"{where} has unreadable metadata: {error}", "Rebuild the index") from error
     if batch_size < 1:
         raise DamagedFile(f"{where} says that a page has {batch_size} rows", "Rebuild the index")
-    return PageLookup(mins, maxs, null_counts.to_numpy(), batch_size, ranges, where)
+    digests = _read_digests(table, file)
+    return PageLookup(mins, maxs, null_counts.to_numpy(), batch_size, ranges, where, digests)
+
+
+def _read_digests(table: pa.Table, file: LanceFile) -> Digests | None:
+    """None in a lookup that somebody else wrote."""
+    if len(file.schema) < 5 or file.schema.field(4) != pa.field(DIGEST_COLUMN, pa.uint64(), nullable=False):
+        return None
+    told, segment = file.metadata.get(DIGEST_KEY, ""), file.where.split("/")[-2]
+    columns = [_flat(table.column(i)) for i in range(5)]
+    if told != _own_digest(segment, columns, file.metadata):
+        raise DamagedFile(f"{file.where} is not as it was written", "Rebuild the index")
+    return columns[4].to_numpy()
+
+
+def _own_digest(segment: str, columns: Sequence[pa.Array], metadata: Mapping[str, str]) -> str:
+    """Of all rows of the lookup, and of what its metadata says of the pages."""
+    [rows] = digests_of(columns, [len(columns[0])]) if len(columns[0]) else [0]
+    said = "|".join(metadata.get(key, "") for key in (BATCH_SIZE_KEY, RANGED_KEY, RANGES_KEY))
+    text = f"{segment} {int(rows):016x} {zlib.crc32(said.encode()):08x}"
+    return f"{text} {zlib.crc32(text.encode()):08x}"
 
 
 def _ranges(metadata: dict[str, str], pages: int) -> list[PageFile]:
@@ -218,14 +260,20 @@ def write_lookup(
             pa.field("max", value_type),
             pa.field("null_count", pa.uint32(), nullable=False),
             pa.field("page_idx", pa.uint32(), nullable=False),
+            pa.field(DIGEST_COLUMN, pa.uint64(), nullable=False),
         ]
     )
     page_idx = pa.array(np.arange(len(null_counts), dtype=np.uint32))
-    batch = pa.record_batch([mins, maxs, pa.array(null_counts, pa.uint32()), page_idx], schema=schema)
+    unknown = [np.zeros(part.pages, dtype=np.uint64) for part in parts]
+    known = [zeros if part.digests is None else part.digests for part, zeros in zip(parts, unknown, strict=True)]
+    digests = np.concatenate([np.empty(0, dtype=np.uint64), *known])
+    arrays = [mins, maxs, pa.array(null_counts, pa.uint32()), page_idx, pa.array(digests)]
+    batch = pa.record_batch(arrays, schema=schema)
     metadata = {BATCH_SIZE_KEY: str(batch_size), RANGED_KEY: "false"}
     if [part.file.path for part in parts] != [PLAIN_PAGE_FILE]:
         metadata[RANGED_KEY] = "true"
         metadata[RANGES_KEY] = json.dumps([[p.partition_id, p.pages] for p in parts])
+    metadata[DIGEST_KEY] = _own_digest(directory.rpartition("/")[2], batch.columns, metadata)
     batches = [batch] if batch.num_rows else []
     return write_lance_file(store, directory, LOOKUP_FILE, schema, batches, storage_version, metadata)
 

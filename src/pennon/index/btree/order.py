@@ -71,13 +71,13 @@ def order_of(values: pa.Array) -> Indices | None:
     return _argsort_bytes(*_byte_layout(values)) if keys is None else _argsort_unsorted(keys)
 
 
-def places_before(values: pa.Array, pivots: pa.Array) -> list[int]:
-    """How many of the ascending values come before each of the pivots."""
+def places(values: pa.Array, pivots: pa.Array, side: Side = "left") -> list[int]:
+    """How many of the ascending values come before each of the pivots, and with side 'right' also those equal to it."""
     keys, wanted = fixed_keys(values), fixed_keys(pivots)
     if keys is not None and wanted is not None:
-        return keys.searchsorted(wanted, "left").tolist()
+        return keys.searchsorted(wanted, side).tolist()
     ascending = SortedValues(values)
-    return [ascending.position(pivot, "left") for pivot in pivots]
+    return [ascending.position(pivot, side) for pivot in pivots]
 
 
 def is_sorted(values: pa.Array) -> bool:

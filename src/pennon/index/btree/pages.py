@@ -18,7 +18,8 @@ from pennon.format.files import write_lance_file
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
 from pennon.index.btree.lookup import PageStats
-from pennon.index.btree.order import argsort, exchange_type, order_of, places_before
+from pennon.index.btree.order import argsort, exchange_type, order_of, places
+from pennon.index.digests import Digester
 
 # Rows sorted at once while runs are merged: large enough for numpy, small enough to stay in the processor's caches.
 MERGE_ROWS = 1 << 17
@@ -113,24 +114,42 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
     for run in runs:
         if len(run.null_ids):
             yield Run(run.null_ids, run.values[:0], run.ids[:0])
-    pivots = _pivots(runs)
-    cuts = [[0, *places_before(run.values, pivots), len(run.values)] for run in runs]
-    for piece in range(len(pivots) + 1):
-        spans = [(run, places[piece], places[piece + 1]) for run, places in zip(runs, cuts, strict=True)]
+    pivots, frequent = _pivots(runs)
+    # A frequent value is a piece of its own, from the cut before it to the one behind it: there is nothing to sort.
+    cuts = [
+        sorted([0, *places(run.values, pivots), *places(run.values, frequent, "right"), len(run.values)])
+        for run in runs
+    ]
+    for piece in range(len(pivots) + len(frequent) + 1):
+        spans = [(run, edges[piece], edges[piece + 1]) for run, edges in zip(runs, cuts, strict=True)]
         parts = [(run.values[start:stop], run.ids[start:stop]) for run, start, stop in spans if stop > start]
-        if parts:
-            yield sort_run(parts, runs[0].values.type) if len(parts) > 1 else Run(runs[0].null_ids[:0], *parts[0])
+        if len(parts) > 1 and not _all_equal(parts):
+            yield sort_run(parts, runs[0].values.type)
+        else:
+            for part in parts:
+                yield from _bounded(Run(runs[0].null_ids[:0], *part))
 
 
-def _pivots(runs: Sequence[Run]) -> pa.Array:
-    """Ascending values that cut the merged rows into pieces of about MERGE_ROWS rows."""
+def _pivots(runs: Sequence[Run]) -> tuple[pa.Array, pa.Array]:
+    """Ascending values that cut the merged rows into pieces of about MERGE_ROWS rows, and those of them that take more
+    than one such piece for themselves."""
     rows = sum(len(run.ids) for run in runs)
     size = sum(run.values.nbytes for run in runs)
     pieces = max(-(-rows // MERGE_ROWS), -(-size // MERGE_BYTES))
     step = max(1, rows // (pieces * 64)) if pieces > 1 else rows + 1  # none for a single piece
     sample = pa.concat_arrays([take(run.values, np.arange(step - 1, len(run.values), step)) for run in runs])
     cuts = np.unique(np.arange(1, pieces) * len(sample) // pieces)
-    return take(sample, argsort(sample)[cuts[cuts < len(sample)]])
+    chosen = take(sample, argsort(sample)[cuts[cuts < len(sample)]])
+    firsts = np.array(places(chosen, chosen), dtype=np.int64)
+    distinct, counts = np.unique(firsts, return_counts=True)
+    return take(chosen, distinct), take(chosen, distinct[counts > 1])
+
+
+def _all_equal(parts: Sequence[tuple[pa.Array, Addresses]]) -> bool:
+    """Whether sorted parts hold one and the same value."""
+    ends = pa.concat_arrays([values[at : at + 1] for values, _ in parts for at in (0, len(values) - 1)])
+    order = argsort(ends)
+    return places(take(ends, order), take(ends, order[-1:])) == [0]
 
 
 def write_pages(
@@ -151,7 +170,7 @@ def write_pages(
         for run in runs:
             batch = run.to_batch()
             values = _column_typed(batch.column(0), value_type)
-            stats.add(values, len(run.null_ids))
+            stats.add(values, len(run.null_ids), batch.column(1))
             yield pa.record_batch([values, batch.column(1)], schema=schema)
 
     file = write_lance_file(store, directory, file_name, schema, batches(), storage_version)
@@ -159,16 +178,18 @@ def write_pages(
 
 
 class _StatsCollector:
-    """First and last value and null count of every page, wherever the pieces of the stream are cut."""
+    """First and last value, null count and digest of every page, wherever the pieces of the stream are cut."""
 
     def __init__(self, value_type: pa.DataType, batch_size: int) -> None:
         self._type, self._batch_size = value_type, batch_size
         self._rows = self._nulls = 0
         self._mins: list[pa.Array] = []
         self._maxs: list[pa.Array] = []
+        self._digester = Digester.of_pages(batch_size)
         self._last: pa.Array | None = None  # the newest value, the maximum of a page that ends without another
 
-    def add(self, values: pa.Array, nulls: int) -> None:
+    def add(self, values: pa.Array, nulls: int, ids: pa.Array) -> None:
+        self._digester.add([values, ids])
         size = self._batch_size
         start, stop = self._rows, self._rows + len(values)
         firsts = np.arange(-(-start // size) * size, stop, size) - start
@@ -185,7 +206,8 @@ class _StatsCollector:
         starts = np.arange(pages, dtype=np.int64) * self._batch_size
         null_counts = np.clip(self._nulls - starts, 0, self._batch_size).astype(np.uint32)
         mins, maxs = _joined(self._mins, self._type), _joined(self._maxs, self._type)
-        return PageStats(file, partition_id, self._rows, self._nulls, mins, maxs, null_counts)
+        digests = self._digester.finish()
+        return PageStats(file, partition_id, self._rows, self._nulls, mins, maxs, null_counts, digests)
 
 
 def _joined(pieces: list[pa.Array], value_type: pa.DataType) -> pa.Array:

@@ -25,6 +25,8 @@ from pennon.index.kind import Estimate
 # Pages fetched by one read when a predicate needs many neighbours: 1 Mi rows at the default page size.
 READ_PAGES = 256
 
+REMEDY = "Rebuild the index"
+
 
 @dataclass(frozen=True)
 class Page:
@@ -111,6 +113,11 @@ class BTreeSegment:
             pages, rows = pages + stop - start, rows + int(self.lookup.null_counts.sum())
         return Estimate(pages, rows)
 
+    @property
+    def capacity(self) -> int:
+        """How many rows its pages can hold."""
+        return self.lookup.pages * self.lookup.batch_size
+
     def stored_ids(self) -> Iterator[Addresses]:
         for file in self.lookup.files:
             path = f"{self._segment.directory}/{file.name}"
@@ -149,7 +156,12 @@ class BTreeSegment:
         first_row = (start - file.first_page) * size
         last_row = min((stop - file.first_page) * size, opened.num_rows)
         table = opened.read(first_row, last_row - first_row)
-        values, ids = _flat(table.column(0)), _flat(table.column(1)).to_numpy()
+        values, stored_ids = _flat(table.column(0)), _flat(table.column(1))
+        if stored_ids.null_count:
+            raise DamagedFile(f"{opened.where} has rows without ids", REMEDY)
+        if not self.lookup.has_rows(start, stop, [values, stored_ids]):
+            raise DamagedFile(f"a page of {start} to {stop - 1} in {opened.where} is not as it was written", REMEDY)
+        ids = stored_ids.to_numpy()
         if self._reuse is not None:
             ids, alive = self._reuse.remap(ids)
             if not alive.all():
@@ -171,7 +183,7 @@ class BTreeSegment:
             low, high = lookup.mins[page], lookup.maxs[page]
             sound = same_value(present[-1], high) and (not low.is_valid or nulls > 0 or same_value(present[0], low))
         if not sound:
-            raise DamagedFile(f"page {page} in {where} is not what the lookup says", "Rebuild the index")
+            raise DamagedFile(f"page {page} in {where} is not what the lookup says", REMEDY)
         return Page(ids[:nulls].copy(), SortedValues(present), ids[nulls:].copy())
 
     def _load_lookup(self) -> tuple[PageLookup, int]:
@@ -190,7 +202,7 @@ class BTreeSegment:
     def _check_page_file(self, file: LanceFile) -> None:
         types = [field.type for field in file.schema]
         if types[:2] != [self._type, pa.uint64()]:
-            raise DamagedFile(f"{file.where} does not hold (value, id) rows of type {self._type}", "Rebuild the index")
+            raise DamagedFile(f"{file.where} does not hold (value, id) rows of type {self._type}", REMEDY)
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:

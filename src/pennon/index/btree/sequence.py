@@ -195,12 +195,13 @@ class Sequence:
         first = (start - file.first_page) * size
         last = min((stop - file.first_page) * size, opened.num_rows)
         table = opened.read(first, last - first).combine_chunks()
-        values, ids = table.column(0).chunk(0), table.column(1).chunk(0).to_numpy()
-        if not self._is_as_told(values, start, stop):
+        values, stored_ids = table.column(0).chunk(0), table.column(1).chunk(0)
+        as_written = not stored_ids.null_count and self.lookup.has_rows(start, stop, [values, stored_ids])
+        if not as_written or not self._is_as_told(values, start, stop):
             raise DamagedFile(
                 f"a page of {start} to {stop - 1} in {opened.where} is not what the lookup says", "Rebuild the index"
             )
-        nulls = values.null_count
+        nulls, ids = values.null_count, stored_ids.to_numpy()
         return Run(ids[:nulls], values.slice(nulls).cast(exchange_type(self._type)), ids[nulls:])
 
     def _is_as_told(self, values: pa.Array, start: int, stop: int) -> bool:

@@ -152,10 +152,8 @@ class VectorSegment:
 
     def _load_graph(self, number: int, stored: Partition) -> Graph:
         files, quantizer = self.files, cast(PointQuantizer, self.files.quantizer)
-        layout = files.graph_layout
-        rows = files.index.read(int(layout.offsets[number]), int(layout.lengths[number]))
         where = f"partition {number} of {files.index.where}"
-        graph = HnswGraph.from_columns(rows, files.sub_index[number], where)
+        graph = HnswGraph.from_columns(files.read_graph_rows(number), files.sub_index[number], where)
         searcher = HnswSearcher(graph, node_vectors(quantizer, stored.columns))
         return Graph(quantizer, files.ivf.centroids[number], searcher)
 

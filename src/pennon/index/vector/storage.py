@@ -5,13 +5,14 @@ schema metadata says `distance_type`, `lance:ivf` (the global buffer with offset
 (a JSON list of one JSON string: the quantizer's). `index.idx` holds the sub-index: for FLAT no rows at all under the
 column `__flat_marker`, for HNSW the graphs. Its metadata says `lance:index` (`{"type", "distance_type"}`), `lance:ivf`
 (the global buffer with centroids and the runs of its own rows) and `lance:flat` or `lance:hnsw`: a JSON list with one
-string per partition. Global buffers are numbered from 1; number 0 is a file's schema.
+string per partition. Global buffers are numbered from 1; number 0 is a file's schema. Digests stand beside all that,
+see `file_digests`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ from pennon.format.files import LanceFile, write_lance_file
 from pennon.format.index_metadata import IndexFile
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Store
+from pennon.index.digests import Digester
+from pennon.index.vector.file_digests import DIGESTS_KEY, FileDigests
 from pennon.index.vector.ivf import Ivf, Layout, read_ivf, read_layout, write_ivf
 from pennon.index.vector.kinds import VECTOR_KINDS, SubIndex, VectorKind
 from pennon.index.vector.metric import Metric
@@ -95,35 +98,15 @@ def write_auxiliary(
     storage_version: str,
 ) -> IndexFile:
     """Write the rows of all partitions, each as `pack_partition` made it, one after another in any cuts."""
-    metadata, buffers = quantizer.to_metadata()
-    written = 0
-
-    def counted() -> Iterator[pa.RecordBatch]:
-        nonlocal written
-        for batch in batches:
-            written += batch.num_rows
-            yield batch
-
-    def global_buffers() -> Iterator[bytes]:
-        if written != layout.rows:
-            raise BuildFailed(f"{written:,} rows came where the partitions of a new index have {layout.rows:,}")
-        yield write_ivf(layout)
-        yield from buffers
-
-    return write_lance_file(
-        store,
-        directory,
-        AUXILIARY_FILE,
-        auxiliary_schema(quantizer),
-        counted(),
-        storage_version,
-        {
-            DISTANCE_KEY: quantizer.metric.value,
-            IVF_KEY: str(IVF_BUFFER),
-            STORAGE_KEY: _compact([_compact(metadata)]),
-        },
-        global_buffers(),
-    )
+    said, buffers = quantizer.to_metadata()
+    metadata = {
+        DISTANCE_KEY: quantizer.metric.value,
+        IVF_KEY: str(IVF_BUFFER),
+        STORAGE_KEY: _compact([_compact(said)]),
+    }
+    buffers = [write_ivf(layout), *buffers]
+    schema = auxiliary_schema(quantizer)
+    return _write_runs(store, directory, AUXILIARY_FILE, schema, layout, batches, storage_version, metadata, buffers)
 
 
 def write_index(
@@ -142,7 +125,41 @@ def write_index(
         SUB_INDEX_KEYS[kind.sub_index]: _compact(rows.metadata),
     }
     buffers = [write_ivf(rows.layout, ivf)]
-    return write_lance_file(store, directory, INDEX_FILE, rows.schema, rows.batches, storage_version, metadata, buffers)
+    return _write_runs(
+        store, directory, INDEX_FILE, rows.schema, rows.layout, rows.batches, storage_version, metadata, buffers
+    )
+
+
+def _write_runs(
+    store: Store,
+    directory: str,
+    name: str,
+    schema: pa.Schema,
+    layout: Layout,
+    batches: Iterable[pa.RecordBatch],
+    storage_version: str,
+    metadata: dict[str, str],
+    buffers: list[bytes],
+) -> IndexFile:
+    """Write the rows of all partitions, and what they were."""
+    digester, written = Digester(layout.lengths.tolist()), 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal written
+        for batch in batches:
+            written += batch.num_rows
+            if written > layout.rows:
+                break
+            digester.add(batch.columns)
+            yield batch
+
+    def global_buffers() -> Iterator[bytes]:
+        if written != layout.rows:
+            raise BuildFailed(f"{written:,} rows came where the partitions of a new index have {layout.rows:,}")
+        metadata[DIGESTS_KEY] = FileDigests.of(directory, metadata, buffers, digester.finish()).to_text()
+        yield from buffers
+
+    return write_lance_file(store, directory, name, schema, counted(), storage_version, metadata, global_buffers())
 
 
 class VectorFiles:
@@ -153,19 +170,33 @@ class VectorFiles:
         self.index = LanceFile(store, f"{directory}/{INDEX_FILE}", sizes.get(INDEX_FILE))
         self.auxiliary = LanceFile(store, f"{directory}/{AUXILIARY_FILE}", sizes.get(AUXILIARY_FILE))
         try:
+            self._index_digests = FileDigests.read(self.index.metadata, directory)
+            self._auxiliary_digests = FileDigests.read(self.auxiliary.metadata, directory)
+            if (self._index_digests is None) != (self._auxiliary_digests is None):
+                raise ValueError("files of two segments")
             self.kind, metric = _read_kind(self.index.metadata)
             coded = _metric(self.auxiliary.metadata[DISTANCE_KEY])
             if coded is not metric:
                 raise ValueError(f"codes for {coded} in an index for {metric}")
-            clusters, runs = _read_message(self.index), _read_message(self.auxiliary)
+            buffers = _buffers(self.auxiliary, self._auxiliary_digests)
+            clusters = _read_message(self.index.metadata, _buffers(self.index, self._index_digests))
+            runs = _read_message(self.auxiliary.metadata, buffers)
             self.layout, self.graph_layout = read_layout(runs), read_layout(clusters)
             self.ivf = read_ivf(clusters, metric, len(self.layout.lengths))
             self.sub_index = _read_sub_index(self.index.metadata, self.kind, self.ivf.num_partitions)
             self.quantizer = self.kind.quantizer.from_metadata(
-                _read_storage_metadata(self.auxiliary.metadata), self.ivf, self.auxiliary.read_global_buffer
+                _read_storage_metadata(self.auxiliary.metadata), self.ivf, buffers
             )
             self._check()
-        except (ArithmeticError, KeyError, TypeError, ValueError, DecodeError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+            DecodeError,
+        ) as error:
             said = f"no {error}" if isinstance(error, KeyError) else getattr(error, "problem", str(error))
             where = store.describe(directory)
             raise DamagedFile(f"the vector index in {where} is damaged: {said}", "Rebuild the index") from error
@@ -177,6 +208,8 @@ class VectorFiles:
     def read_partition(self, partition: int) -> Partition:
         rows = self.auxiliary.read(int(self.layout.offsets[partition]), int(self.layout.lengths[partition]))
         try:
+            if self._auxiliary_digests is not None:
+                self._auxiliary_digests.check_runs(partition, [rows.num_rows], rows)
             row_ids, stored = _columns(rows)
             return Partition(row_ids, self.quantizer.unpack(stored))
         except ValueError as error:
@@ -190,7 +223,10 @@ class VectorFiles:
         filled = np.flatnonzero(lengths)
         start = int(offsets[filled[0]]) if len(filled) else 0
         try:
-            row_ids, stored = _columns(self.auxiliary.read(start, int(lengths.sum())))
+            rows = self.auxiliary.read(start, int(lengths.sum()))
+            if self._auxiliary_digests is not None:
+                self._auxiliary_digests.check_runs(first, lengths.tolist(), rows)
+            row_ids, stored = _columns(rows)
         except ValueError as error:
             where = f"partitions {first} to {end - 1} of {self.auxiliary.where}"
             raise DamagedFile(f"{where} are damaged: {error}", "Rebuild the index") from error
@@ -199,9 +235,19 @@ class VectorFiles:
 
     def read_graph(self, partition: int) -> tuple[pa.RecordBatch, str]:
         """The graph of a partition as it is stored, and what is said of it."""
+        rows = self.read_graph_rows(partition)
+        return rows.combine_chunks().to_batches()[0], self.sub_index[partition]
+
+    def read_graph_rows(self, partition: int) -> pa.Table:
         layout = self.graph_layout
         rows = self.index.read(int(layout.offsets[partition]), int(layout.lengths[partition]))
-        return rows.combine_chunks().to_batches()[0], self.sub_index[partition]
+        try:
+            if self._index_digests is not None:
+                self._index_digests.check_runs(partition, [rows.num_rows], rows)
+        except ValueError as error:
+            where = f"the graph of partition {partition} of {self.index.where}"
+            raise DamagedFile(f"{where} is damaged: {error}", "Rebuild the index") from error
+        return rows
 
     def _check(self) -> None:
         if self.quantizer.dim != self.ivf.dim:
@@ -227,7 +273,7 @@ def read_kind(store: Store, directory: str, sizes: Mapping[str, int]) -> tuple[V
     file = LanceFile(store, f"{directory}/{INDEX_FILE}", sizes.get(INDEX_FILE))
     try:
         return _read_kind(file.metadata)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, AttributeError, RecursionError, TypeError, ValueError) as error:
         raise DamagedFile(f"{file.where} does not say what kind of index it holds", "Rebuild the index") from error
 
 
@@ -245,8 +291,20 @@ def _metric(name: str) -> Metric:
     return Metric.named(name)
 
 
-def _read_message(file: LanceFile) -> pb.IVF:
-    return pb.IVF.FromString(file.read_global_buffer(int(file.metadata[IVF_KEY])))
+def _buffers(file: LanceFile, digests: FileDigests | None) -> Callable[[int], bytes]:
+    """What reads a file's global buffers; ValueError where one is not what was written."""
+
+    def read(number: int) -> bytes:
+        content = file.read_global_buffer(number)
+        if digests is not None:
+            digests.check_buffer(number, content)
+        return content
+
+    return read
+
+
+def _read_message(metadata: Mapping[str, str], read_buffer: Callable[[int], bytes]) -> pb.IVF:
+    return pb.IVF.FromString(read_buffer(int(metadata[IVF_KEY])))
 
 
 def _read_sub_index(metadata: Mapping[str, str], kind: VectorKind, num_partitions: int) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from pennon.query.search.request import Question, SearchRequest, VectorLike, che
 from pennon.query.search.rows import check_columns, to_table
 from pennon.query.search.run import find_neighbours, measured_again
 from pennon.query.search.source import SearchSegment, Source, usable_source
+from pennon.terminal import in_lines
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class SearchExplanation:
             cost = f"{self.reads} index reads, {self.seconds * 1000:.1f} ms"
             work = f"{self.rows_scored:,} rows scored, {self.rows_measured:,} measured"
             lines.append(f"  ran      {work}, {self.rows_returned} rows returned, {cost}")
-        return "\n".join(lines)
+        return in_lines(lines)
 
 
 def explain_search(

@@ -53,7 +53,8 @@ def _fetch(snapshot: Snapshot, addresses: Addresses, columns: list[str]) -> pa.T
         return snapshot.take_in_order(addresses, columns)
     ascending, places = np.unique(addresses, return_inverse=True)
     rows = split_by_fragment(ascending)
-    table = snapshot.scanner(rows, columns=columns, with_row_address=True).to_table()
+    with snapshot.reading_rows():
+        table = snapshot.scanner(rows, columns=columns, with_row_address=True).to_table()
     # A scan need not come in the order of addresses.
     order = np.argsort(table[ADDRESS].to_numpy(), kind="stable")
     return table.drop_columns([ADDRESS]).take(pa.array(order[places]))

@@ -1,0 +1,180 @@
+"""Small real tables to be damaged, and what they answer while they are whole."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+import pennon
+from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.vectors import to_lists
+from tests.faults.in_process import in_process
+from tests.hostile.manifests import edit_newest
+from tests.index.vector.stock import clustered
+
+DIM = 16
+K = 8
+KINDS = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ")
+OPTIONS: dict[str, dict[str, int]] = {"IVF_PQ": {"num_sub_vectors": 4}, "IVF_HNSW_PQ": {"num_sub_vectors": 4}}
+
+FILTERS = (
+    "i = 40",
+    "i < 12",
+    "i >= 200",
+    "i between 60 and 75",
+    "i in (3, 77, 151, 9999)",
+    "i is null",
+    "i != 40",
+    "s = 'k033'",
+    "s like 'k01%'",
+    "s is null",
+    "s > 'k15' and i < 100",
+)
+
+
+@dataclass(frozen=True)
+class Victim:
+    """`rows` are the ids that each filter answers; `live` the ids of all rows and `vectors` those of their vectors."""
+
+    name: str
+    uri: str
+    indices: tuple[str, ...]
+    rows: dict[str, list[int]]
+    live: npt.NDArray[np.int64]
+    vectors: npt.NDArray[np.float32]
+    digests: bool  # whether Pennon wrote the index files
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(pickle.dumps(self))
+
+
+def make_victims(directory: Path) -> list[Victim]:
+    with in_process():
+        return [
+            _trees(directory / "trees.lance"),
+            _vectors(directory / "vectors.lance"),
+            _moved(directory / "moved.lance", external=False),
+            _moved(directory / "moved_external.lance", external=True),
+            _stable(directory / "stable.lance"),
+            _many_deleted(directory / "deleted.lance"),
+            _stock(directory / "stock.lance"),
+        ]
+
+
+def rows(count: int, start: int = 0, *, vectors: bool = True) -> pa.Table:
+    rng = np.random.default_rng(start)
+    draw = rng.integers(0, 240, count)
+    gone = rng.random(count) < 0.06
+    columns: dict[str, Any] = {
+        "id": pa.array(np.arange(start, start + count)),
+        "i": pa.array(draw, pa.int64(), mask=gone),
+        "s": pa.array([f"k{v:03d}" for v in draw], pa.string(), mask=gone),
+    }
+    if vectors:
+        columns["v"] = to_lists(clustered(count, DIM, start).astype(np.float32))
+    return pa.table(columns)
+
+
+def _written(path: Path, **options: Any) -> str:
+    lance.write_dataset(rows(1200), str(path), max_rows_per_file=300, **options)
+    lance.dataset(str(path)).delete("id % 11 = 3")
+    return str(path)
+
+
+def _trees(path: Path) -> Victim:
+    uri = _written(path)
+    pennon.open(uri).create_index("i", ranges=3, batch_size=64)
+    pennon.open(uri).create_index("s", batch_size=64)
+    lance.write_dataset(rows(200, 1200), uri, mode="append")
+    pennon.open(uri).create_index("i", fragment_ids=[4], batch_size=64)
+    lance.dataset(uri).delete("id % 13 = 5")
+    return _victim(uri, ())
+
+
+def _vectors(path: Path) -> Victim:
+    uri = _written(path)
+    for kind in KINDS:
+        options: dict[str, Any] = OPTIONS.get(kind, {})
+        pennon.open(uri).create_index("v", kind, name=kind, num_partitions=3, **options)
+    lance.dataset(uri).delete("id % 13 = 5")
+    return _victim(uri, KINDS)
+
+
+def _moved(path: Path, *, external: bool) -> Victim:
+    uri = _written(path)
+    table = pennon.open(uri)
+    table.create_index("i", ranges=2, batch_size=64)
+    table.create_index("v", "IVF_SQ", name="IVF_SQ", num_partitions=3)
+    table.compact(remap="deferred", target_rows_per_fragment=600)
+    lance.dataset(uri).delete("id % 13 = 5")
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=2000)
+    if external:
+        edit_newest(Path(uri), _to_external(Path(uri)))
+    return _victim(uri, ("IVF_SQ",))
+
+
+def _to_external(root: Path) -> Any:
+    """Stock writes a file only for content of more than 200 KiB."""
+
+    def edit(_: pb.Manifest, indices: pb.IndexSection) -> None:
+        [entry] = [index for index in indices.indices if index.name == "__lance_frag_reuse"]
+        content = pb.FragmentReuseDetails.FromString(entry.index_details.value).inline.SerializeToString()
+        directory = root / "_indices" / str(UUID(bytes=entry.uuid.value))
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "details.binpb").write_bytes(content)
+        details = pb.FragmentReuseDetails(external=pb.ExternalFile(path="details.binpb", offset=0, size=len(content)))
+        entry.index_details.value = details.SerializeToString()
+
+    return edit
+
+
+def _stable(path: Path) -> Victim:
+    uri = _written(path, enable_stable_row_ids=True)
+    table = pennon.open(uri)
+    table.create_index("i", ranges=2, batch_size=64)
+    table.create_index("v", "IVF_PQ", name="IVF_PQ", num_partitions=3, num_sub_vectors=4)
+    lance.dataset(uri).update({"s": "'k007'"}, where="id % 17 = 2")
+    return _victim(uri, ("IVF_PQ",))
+
+
+def _many_deleted(path: Path) -> Victim:
+    """So many that they are kept as a bitmap."""
+    uri = str(path)
+    lance.write_dataset(rows(12_000, vectors=False), uri)
+    lance.dataset(uri).delete("id % 2 = 1 and id < 11000")
+    pennon.open(uri).create_index("i", ranges=2, batch_size=1024)
+    return _victim(uri, ())
+
+
+def _stock(path: Path) -> Victim:
+    uri = _written(path)
+    lance.dataset(uri).create_scalar_index("i", "BTREE")
+    for kind in ("IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ", "IVF_RQ"):
+        options: dict[str, Any] = OPTIONS.get(kind, {})
+        lance.dataset(uri).create_index("v", kind, name=kind, num_partitions=3, replace=False, **options)
+    return _victim(uri, ("IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ", "IVF_RQ"), digests=False)
+
+
+def _victim(uri: str, indices: tuple[str, ...], *, digests: bool = True) -> Victim:
+    dataset = lance.dataset(uri)
+    answers = {f: stock_rows(dataset, f) for f in FILTERS}
+    names = [name for name in ("id", "v") if name in dataset.schema.names]
+    table = dataset.to_table(columns=names)
+    vectors = np.zeros((len(table), 0), dtype=np.float32)
+    if "v" in names:
+        vectors = table["v"].combine_chunks().flatten().to_numpy().reshape(-1, DIM)
+    return Victim(Path(uri).stem, uri, indices, answers, table["id"].to_numpy(), vectors, digests)
+
+
+def stock_rows(dataset: lance.LanceDataset, filter: str) -> list[int]:
+    """What a scan without any index finds."""
+    scanner = dataset.scanner(columns=["id"], filter=filter, use_scalar_index=False)
+    return sorted(scanner.to_table()["id"].to_pylist())
