@@ -30,7 +30,7 @@ ROOMS = (
     {"engine"},
     {"index"},
     {"format"},
-    {"errors"},
+    {"errors", "redact", "terminal"},
 )
 # Narrower than the rows: Spark's room moves tasks and blocks whatever they hold, and a query needs no Spark.
 STRANGERS = {"engine": {"index", "format"}, "query": {"engine"}}

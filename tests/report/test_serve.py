@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,35 @@ def test_it_listens_on_loopback_only(server: ReportServer) -> None:
     assert server.url == f"http://127.0.0.1:{server.server_port}/"
 
 
+def test_other_addresses_of_this_machine_do_not_reach_it(server: ReportServer) -> None:
+    found = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    for address in (*found, "127.0.0.2"):
+        if address != "127.0.0.1":
+            with pytest.raises(OSError, match=r"refused|timed out|unreachable|assign"):
+                socket.create_connection((str(address), server.server_port), timeout=2).close()
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost.\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n",
+        "GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET //evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+)
+def test_odd_requests_get_no_report(server: ReportServer, request_: str) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as raw:
+        raw.sendall(request_.encode())
+        answer = b""
+        while piece := raw.recv(65_536):
+            answer += piece
+    assert b"k_idx" not in answer
+    assert b" 403 " in answer or b" 404 " in answer or b"GET //" in request_.encode()
+
+
 def test_every_visit_sees_the_newest_version(server: ReportServer, uri: str) -> None:
     status, headers, body = ask(server)
     assert (status, "version 2," in body) == (200, True)
@@ -100,6 +130,16 @@ def test_a_table_that_went_away_is_an_error_without_details() -> None:
     with serving(ReportServer(gone)) as server:
         status, _, body = ask(server)
     assert (status, "TableNotFound. Check the address" in body, "secret" in body) == (500, True, False)
+
+
+def test_an_error_nobody_foresaw_is_no_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> str:
+        raise RuntimeError("signed with secret")
+
+    with serving(ReportServer(broken)) as server:
+        status, _, body = ask(server)
+    assert (status, "RuntimeError" in body, "secret" in body) == (500, True, False)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_port_that_is_taken(server: ReportServer, uri: str) -> None:

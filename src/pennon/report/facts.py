@@ -20,11 +20,11 @@ from pennon.index.registry import kind_of
 from pennon.jobs.maintain import Decision, MaintenancePolicy, maintain
 from pennon.jobs.slices import task_memory
 from pennon.query.inventory import Index, ReuseInfo, Segment, describe_reuse, list_indices
+from pennon.redact import hide
 from pennon.report.balance import PageBalance, PartitionBalance
 from pennon.report.grid import Column, Grid, Shares
 from pennon.report.history import History, read_history
 from pennon.report.inspection import Inspection, inspect
-from pennon.report.redact import Secrets
 
 MAX_OPENED = 100
 # Looking for orphans reads the manifests of all versions; with more fragments in them it takes minutes.
@@ -119,24 +119,23 @@ class TableFacts:
 
 def gather(snapshot: Snapshot) -> TableFacts:
     """Everything the page shows of one version; what is due is decided on the newest."""
-    secrets = Secrets.of(snapshot.location)
     reuse, problem = _reuse(snapshot)
     grid, history = Grid.of(snapshot.manifest), read_history(snapshot)
     version, decisions, undecided = _due(snapshot, history.versions_there)
     return TableFacts(
-        uri=secrets.hide(snapshot.uri),
+        uri=snapshot.uri,
         version=snapshot.version,
         read_at=datetime.now(UTC),
         stable_row_ids=snapshot.manifest.has_stable_row_ids,
         fragments=len(snapshot.manifest.fragments),
         columns=grid.columns,
-        indices=tuple(_indices(snapshot, grid, history, reuse, problem, secrets)),
+        indices=tuple(_indices(snapshot, grid, history, reuse, problem)),
         reuse=describe_reuse(snapshot) if reuse else None,
-        reuse_problem=secrets.hide(problem) if problem else None,
+        reuse_problem=problem,
         history=history,
-        decisions=tuple(replace(each, reason=secrets.hide(each.reason)) for each in decisions),
+        decisions=tuple(replace(each, reason=hide(each.reason)) for each in decisions),
         decisions_version=version,
-        decisions_problem=secrets.hide(undecided) if undecided else None,
+        decisions_problem=undecided,
     )
 
 
@@ -171,7 +170,6 @@ def _indices(
     history: History,
     reuse: FragmentReuse | None,
     problem: str | None,
-    secrets: Secrets,
 ) -> Iterator[IndexFacts]:
     logical = group_segments(snapshot.manifest.segments)
     listed = _out_of_use(snapshot) if problem else list_indices(snapshot)
@@ -179,7 +177,7 @@ def _indices(
     for index, stored in zip(listed, logical, strict=True):
         looked = [inspect(snapshot, segment, open_=at < left) for at, segment in enumerate(stored.segments)]
         left = max(0, left - len(looked))
-        work = _Work(snapshot, grid, history, reuse, problem, secrets)
+        work = _Work(snapshot, grid, history, reuse, problem)
         yield work.index(index, stored.segments, looked)
 
 
@@ -190,7 +188,6 @@ class _Work:
     history: History
     reuse: FragmentReuse | None
     problem: str | None
-    secrets: Secrets
 
     def index(self, index: Index, stored: Sequence[IndexSegment], looked: Sequence[Inspection]) -> IndexFacts:
         manifest = self.snapshot.manifest
@@ -228,7 +225,7 @@ class _Work:
         stale = ((self.reuse.effective(first) if self.reuse else first) & live) - coverage
         return SegmentFacts(
             segment=segment,
-            problem=self.secrets.hide(problem) if problem else None,
+            problem=hide(problem) if problem else None,
             damaged=looked.damage is not None,
             foreign=strange is not None,
             opened=looked.opened,

@@ -124,7 +124,8 @@ def _fragments(columns: Sequence[Column]) -> str:
 
 def _column_title(column: Column) -> str:
     said = f"{column.label}: {plural(column.live, 'row')}"
-    return said + (f", {column.deleted:,} deleted ({percent(column.deleted / column.rows)})" if column.deleted else "")
+    share = column.deleted / max(column.rows, 1)  # a damaged manifest may well say that there are none
+    return said + (f", {column.deleted:,} deleted ({percent(share)})" if column.deleted else "")
 
 
 def short(count: int) -> str:

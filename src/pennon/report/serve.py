@@ -28,6 +28,9 @@ class ReportServer(ThreadingHTTPServer):
         self.rendering = Lock()  # a table's handle is moved by one request at a time
         super().__init__((LOOPBACK, port), _Handler)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is nothing to print a trace of, which might also show what opens the table."""
+
     @property
     def url(self) -> str:
         return f"http://{LOOPBACK}:{self.server_port}/"
@@ -68,6 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         except PennonError as error:
             # The problem itself may name what opens the table.
             return 500, _message(f"The report cannot be drawn now: {type(error).__name__}. {error.remedy}")
+        except Exception as error:  # noqa: BLE001  whatever it is, the server goes on
+            return 500, _message(f"The report cannot be drawn now: {type(error).__name__}.")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are nothing to tell the user of."""

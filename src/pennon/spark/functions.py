@@ -22,6 +22,7 @@ from pennon.query.inventory import Index, list_indices
 from pennon.query.search.request import SearchRequest
 from pennon.query.search.rows import DISTANCE
 from pennon.query.search.run import search
+from pennon.redact import is_secret
 from pennon.spark.plain import plainly
 from pennon.spark.source import chosen_columns
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
@@ -74,7 +75,7 @@ def table_functions(storage: Storage) -> dict[str, tuple[type, str | None]]:
     class PennonIndices:
         def eval(self, uri: str, version: int | None = None, storage_options: Storage | None = None) -> Rows:
             with plainly():
-                yield from _index_rows(_open(uri, version, {**storage, **(storage_options or {})}))
+                yield from _index_rows(_open(uri, version, _joined(storage, storage_options)))
 
     class PennonExplain:
         def eval(
@@ -85,7 +86,7 @@ def table_functions(storage: Storage) -> dict[str, tuple[type, str | None]]:
             storage_options: Storage | None = None,
         ) -> Rows:
             with plainly():
-                yield from _plan_rows(_open(uri, version, {**storage, **(storage_options or {})}), filter)
+                yield from _plan_rows(_open(uri, version, _joined(storage, storage_options)), filter)
 
     return {
         "pennon_search": (PennonSearch, None),
@@ -103,7 +104,7 @@ def _search_schema(storage: Storage, query: AnalyzeArgument, given: Mapping[str,
             f"query must be an array of numbers, not {query.dataType.simpleString()}", "Write array(0.1, 0.2, ...)"
         )
     known: dict[str, Any] = {name: argument.value for name, argument in given.items()}
-    snapshot = _open(known["uri"], known.get("version"), {**storage, **(known.get("storage_options") or {})})
+    snapshot = _open(known["uri"], known.get("version"), _joined(storage, known.get("storage_options")))
     snapshot.column(known["column"])
     _request(known["column"], 1, {name: True for name in given if name not in ("uri", "column")})  # knows the names
     schema: pa.Schema = snapshot.dataset.schema
@@ -129,6 +130,17 @@ def _request(column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
     """Columns of ids are named like others here; an option that is NULL is not given."""
     elsewhere = ("version", "storage_options", "with_row_id", "with_row_address")
     return SearchRequest.of(column, k, {n: v for n, v in options.items() if n not in elsewhere and v is not None})
+
+
+def _joined(storage: Storage, given: Storage | None) -> Storage:
+    """Of a session and of a call. What a call is given shows in Spark's plans, so no secret is taken from there."""
+    for key, value in (given or {}).items():
+        if is_secret(key, value):
+            raise InvalidArgument(
+                f"{key!r} is a secret, and arguments of functions show in Spark's plans",
+                "Give it to pennon.spark.register(spark, storage_options={...})",
+            )
+    return {**storage, **(given or {})}
 
 
 def _open(uri: str | None, version: int | None, storage: Storage) -> Snapshot:

@@ -13,6 +13,8 @@ from pennon.query.parts import ROWS_PER_PART
 
 # Spark hands over keys in lower case.
 STORAGE = "storage."
+# The same for Pennon. Spark hides in its plans what is called secret, and does not know other names of credentials.
+SECRET_STORAGE = f"{STORAGE}secret."
 READING = (
     "version",
     "columns",
@@ -92,8 +94,9 @@ def _location(options: Mapping[str, str]) -> Location:
         raise InvalidArgument(
             "no table is named", f"Give its address to load() or save(), or as the option path. {VIEW}"
         )
-    storage = {name.removeprefix(STORAGE): value for name, value in options.items() if name.startswith(STORAGE)}
-    return Location.of(options["path"], storage)
+    storage = {name: value for name, value in options.items() if name.startswith(STORAGE)}
+    bare = {name.removeprefix(SECRET_STORAGE).removeprefix(STORAGE): value for name, value in storage.items()}
+    return Location.of(options["path"], bare)
 
 
 def _number(options: Mapping[str, str], name: str) -> int | None:

@@ -66,11 +66,12 @@ class PennonReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         with plainly():
             partitions: list[InputPartition] = [PennonPartition(part) for part in self.plan.parts()]
-        LOG.info("%s, version %d: %s", self.plan.pin.location.uri, self.plan.pin.version, partitions)
+        LOG.info("%s, version %d: %s", self.plan.pin.location.shown, self.plan.pin.version, partitions)
         return partitions
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:  # Spark's way to say that there are no partitions
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        # Spark's ways to say that there are no partitions: to 4.1 the first, since then the second.
+        if partition is None or partition.value is None:
             return
         wire = arrow_schema(spark_schema(self.plan.schema))
         with plainly():

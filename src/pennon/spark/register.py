@@ -18,7 +18,7 @@ from pennon.query.explain import Explanation
 from pennon.query.explain import explain as explain_scan
 from pennon.query.parts import ROWS_PER_PART, Part, plan_parts
 from pennon.spark.functions import table_functions
-from pennon.spark.options import STORAGE
+from pennon.spark.options import SECRET_STORAGE
 from pennon.spark.source import PennonSource
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def read(
         "with_row_address": with_row_address,
         "batch_size": batch_size,
         "rows_per_partition": rows_per_partition,
-        **{f"{STORAGE}{key}": value for key, value in (storage_options or {}).items()},
+        **{f"{SECRET_STORAGE}{key}": value for key, value in (storage_options or {}).items()},
     }
     given = {key: value for key, value in options.items() if value is not None}
     return spark.read.format(PennonSource.name()).options(**given).load(os.fspath(uri))

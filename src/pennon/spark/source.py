@@ -37,7 +37,7 @@ class PennonSource(DataSource):
             plan = self._plan()
             known = spark_schema(plan.schema)
             if schema.names != known.names:
-                plan.schema = chosen_columns(plan.schema, schema.names, plan.pin.location.uri)
+                plan.schema = chosen_columns(plan.schema, schema.names, plan.pin.location.shown)
                 known = spark_schema(plan.schema)
             for given, own in zip(schema.fields, known.fields, strict=True):
                 wrong, right = given.dataType.simpleString(), own.dataType.simpleString()
@@ -67,7 +67,7 @@ def plan_read(pin: Pin, options: ReadOptions) -> ReadPlan:
     names += [n for n, asked in ((ROW_ID, options.with_row_id), (ADDRESS, options.with_row_address)) if asked]
     return ReadPlan(
         pin,
-        chosen_columns(fields, list(dict.fromkeys(names)), pin.location.uri),
+        chosen_columns(fields, list(dict.fromkeys(names)), pin.location.shown),
         () if options.filter is None else (options.filter,),
         options.batch_size,
         options.rows_per_partition,

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.new_rows import Target, commit_rows, delete_rows, find_table, write_rows
-from pennon.format.snapshot import Snapshot
+from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
 from pennon.spark.options import WriteOptions
 from pennon.spark.plain import plainly
 from pennon.spark.types import arrow_type, cast_batch, spark_type
@@ -51,6 +51,7 @@ class PennonWriter(DataSourceArrowWriter):
 
 def plan_write(options: WriteOptions, schema: st.StructType, overwrite: bool) -> Target:
     table = find_table(options.location)
+    _check_names(schema)
     if table is None:
         fields = [_new_field(field, options) for field in schema.fields]
     elif overwrite:
@@ -78,6 +79,13 @@ def plan_write(options: WriteOptions, schema: st.StructType, overwrite: bool) ->
 
 def _fragments(messages: list[WriterCommitMessage | None]) -> list[str]:
     return [text for message in messages if isinstance(message, Written) for text in message.fragments]
+
+
+def _check_names(schema: st.StructType) -> None:
+    """Lance refuses some names, and writes others that nobody can read."""
+    for name in schema.names:
+        if not name or any(sign in name for sign in ".`\0") or name in (ROW_ID, ADDRESS):
+            raise InvalidArgument(f"a Lance table cannot have a column {name!r}", "Rename it")
 
 
 def _new_field(field: st.StructField, options: WriteOptions) -> pa.Field:
