@@ -8,11 +8,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PB := src/pennon/format/pb
+VERSIONS := .versions
+# The two majors of pylance before the locked one, and the other minors of pyspark that pyproject.toml allows.
+OTHERS := pylance-12.0.0 pylance-13.0.0 pyspark-4.1.4 pyspark-4.2.1
+SPARK_TESTS := tests/versions/test_other_pyspark.py tests/engine tests/spark tests/jobs/test_btree_interop.py \
+	tests/jobs/test_build_vector.py tests/jobs/test_optimize.py tests/jobs/test_optimize_vector.py tests/jobs/test_knn_join.py
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-distributed lint format docs bench lock proto clean java
+.PHONY: help setup demo test test-heavy test-distributed test-versions lint format docs bench lock proto clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +36,13 @@ test-heavy: java $(STAMP) ## Only the tests that take minutes or gigabytes
 test-distributed: java $(STAMP) ## The verbs that use Spark, on two executors and under Spark Connect
 	@PENNON_TEST_SESSION=local-cluster $(BIN)/python -m pytest tests/distributed --timeout=600 $(ARGS)
 	@PENNON_TEST_SESSION=connect $(BIN)/python -m pytest tests/distributed --timeout=600 $(ARGS)
+
+test-versions: java $(STAMP) $(OTHERS:%=$(VERSIONS)/%/.installed) ## The interop part, with other versions of pylance and of pyspark
+	@PENNON_TEST_VERSIONS=$(VERSIONS) $(BIN)/python -m pytest tests/versions --timeout=900 $(ARGS)
+	@for other in $(filter pyspark-%,$(OTHERS)); do \
+		PENNON_TEST_VERSIONS=$(VERSIONS) PENNON_TEST_SPARK=$$other PYTHONPATH=$(CURDIR)/$(VERSIONS)/$$other \
+			$(BIN)/python -m pytest $(SPARK_TESTS) --timeout=600 $(ARGS) || exit 1; \
+	done
 
 lint: $(STAMP) ## Ruff's rules, ruff's format, pyright's types
 	@$(BIN)/ruff check
@@ -57,8 +69,20 @@ proto: $(STAMP) ## Generate the protobuf code from lance.proto
 	@$(BIN)/python -m grpc_tools.protoc -I $(PB) --python_out=$(PB) --pyi_out=$(PB) lance.proto
 
 clean: ## Remove .venv and everything built or cached here
-	rm -rf $(VENV) build dist site spark-warehouse .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VERSIONS) build dist site spark-warehouse .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Beside .venv, which lends all the rest: what is on PYTHONPATH is found first, by Spark's workers too.
+$(VERSIONS)/pylance-%/.installed: | $(STAMP)
+	@rm -rf $(@D)
+	@$(PIP) install --quiet --no-deps --no-compile --target $(@D) pylance==$*
+	@touch $@
+
+# With its dependency: each release of PySpark asks for a py4j of its own.
+$(VERSIONS)/pyspark-%/.installed: | $(STAMP)
+	@rm -rf $(@D)
+	@$(PIP) install --quiet --no-build-isolation --no-compile --target $(@D) pyspark==$*
+	@touch $@
 
 # PySpark comes as source only: setuptools is installed first, so that building it fetches nothing outside the lock.
 $(STAMP): requirements-build.lock requirements.lock pyproject.toml | $(BIN)/python
