@@ -78,7 +78,7 @@ def test_segments_of_chosen_fragments(uri: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["scan", "nowhere.lance"], 1, "error: cannot open a Lance table at nowhere.lance"),
+        (["scan", "nowhere.lance"], 1, f"error: cannot open a Lance table at {Path('nowhere.lance').absolute()}"),
         (["create-index", "URI", "q"], 1, "error: table "),
         (["create-index", "URI", "k", "--type", "hash"], 1, "Pennon builds: BTREE"),
         (["create-index", "URI", "k", "--fragments", "a"], 1, "Write them like 0,1,5"),

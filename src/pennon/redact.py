@@ -19,7 +19,7 @@ _SECRET_KEY = re.compile(
     r"key|secret|token|pass|credential|sas|sig|auth|cookie|bearer|connection_string", re.IGNORECASE
 )
 _PLAIN_VALUES = frozenset({"true", "false", "1", "0", ""})
-# A shorter secret is only hidden where it stands alone: others' words may hold it.
+# A shorter secret is only hidden where it stands alone: others' words, and the parts of paths, may hold it.
 _LONG = 12
 # Addresses carry a password before the host, or sign their query. A port is no password.
 _PASSWORD = re.compile(r"(?<=://)([^\s:/?#@]*):(?!\d+(?:[/?#\s]|$))[^\s@]*(?=@)")
@@ -146,7 +146,7 @@ def _spellings(secret: str) -> Iterable[str]:
 @lru_cache(maxsize=1)
 def _pattern() -> Callable[[str], str]:
     words = sorted(_known, key=len, reverse=True)
-    alone = (re.escape(w) if len(w) >= _LONG else rf"(?<![A-Za-z0-9]){re.escape(w)}(?![A-Za-z0-9])" for w in words)
+    alone = (re.escape(w) if len(w) >= _LONG else rf"(?<![\w./-]){re.escape(w)}(?![\w/-])" for w in words)
     compiled = re.compile("|".join(alone))
     return lambda text: compiled.sub(lambda match: _known.get(match[0], HIDDEN), text)
 
