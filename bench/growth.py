@@ -77,7 +77,7 @@ def growth(choice: Choice) -> None:
             say(f"{heading}: {', '.join(map(str, found[-1]))}")
         grids.append(Grid((name, *COLUMNS), found, heading))
 
-    _btree(int64_table(rows[0]))
+    _btree(int64_table(rows[1]))  # starts the session
     measure("B-tree: rows", "rows", [(f"{n:,}", n, lambda n=n: _btree(int64_table(n))) for n in rows])
     middle = int64_table(rows[1])
     measure(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from bench.harness import fresh, peak_memory, report
 from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexFile
-from pennon.format.store import Location, open_store
+from pennon.format.store import Location, Store, open_store
 from pennon.index.btree.lookup import PageStats, page_file_name, read_lookup, write_lookup
 
 RANGES = 1000
@@ -19,23 +19,17 @@ PAGES = 2442
 
 def merge_lookups() -> None:
     """1,000 ranges of 2,442 pages: an index over 10 billion rows."""
-    rows = [_measure(RANGES, PAGES), _measure(100, PAGES), _measure(10, PAGES)]
+    rows = [_measure(ranges, PAGES) for ranges in (10, 100, RANGES)][::-1]
     header = ("ranges", "pages", "rows indexed", "merge and write s", "lookup MiB", "open s", "peak GiB")
-    report("merge_lookups", "Joining page lookups", header, rows)
+    report("merge_lookups", "Joining page lookups", header, rows, "Best of three; the peak is that of all.")
 
 
 def _measure(ranges: int, pages: int) -> tuple[object, ...]:
     parts = [_part(number, pages) for number in range(ranges)]
     store = open_store(Location.of(str(fresh("lookups"))))
     with peak_memory() as peak:
-        start = time.perf_counter()
-        file = write_lookup(store, "_indices/x", pa.int64(), parts, 4096, "2.2")
-        merged = time.perf_counter() - start
-        start = time.perf_counter()
-        lookup = read_lookup(LanceFile(store, f"_indices/x/{file.path}"), pa.int64())
-        opened = time.perf_counter() - start
-    assert lookup.pages == ranges * pages
-    size = file.size_bytes / 2**20
+        taken = [_once(store, number, parts) for number in range(3)]
+    merged, opened, size = (min(each) for each in zip(*taken, strict=True))
     total = ranges * pages * 4096
     return (
         ranges,
@@ -46,6 +40,18 @@ def _measure(ranges: int, pages: int) -> tuple[object, ...]:
         f"{opened:.2f}",
         f"{peak.total:.2f}",
     )
+
+
+def _once(store: Store, number: int, parts: list[PageStats]) -> tuple[float, float, float]:
+    """Seconds to write and to open a lookup, and its size in MiB."""
+    directory = f"_indices/{number}"
+    start = time.perf_counter()
+    file = write_lookup(store, directory, pa.int64(), parts, 4096, "2.2")
+    written = time.perf_counter()
+    lookup = read_lookup(LanceFile(store, f"{directory}/{file.path}"), pa.int64())
+    opened = time.perf_counter()
+    assert lookup.pages == sum(part.pages for part in parts)
+    return written - start, opened - written, file.size_bytes / 2**20
 
 
 def _part(number: int, pages: int) -> PageStats:
@@ -65,4 +71,5 @@ def page_stats(number: int, edges: pa.Array) -> PageStats:
         mins=edges.take(pa.array(np.arange(0, 2 * pages, 2))),
         maxs=edges.take(pa.array(np.arange(1, 2 * pages, 2))),
         null_counts=np.zeros(pages, dtype=np.uint32),
+        digests=np.random.default_rng(number).integers(1, 1 << 63, pages, dtype=np.uint64),
     )
