@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,17 +40,24 @@ def is_stocks_own(verdict: Verdict) -> bool:
     return ended and " of deletions" in verdict.damage
 
 
-def test_damage_of_every_sort(victims: dict[str, Victim], tmp_path: Path) -> None:
+def test_damage_of_every_sort(victims: dict[str, Victim], tmp_path: Path, tally: Callable[[str, int], None]) -> None:
     verdicts = list(run_cases(victims, cases(victims, 0, FEW), tmp_path))
+    tally("damaged tables", len(verdicts))
     assert len(verdicts) == FEW
     assert failures(verdicts) == []
     assert {verdict.outcome for verdict in verdicts} >= {"answered", "warned", "refused"}
 
 
 @pytest.mark.heavy
-def test_damage_by_the_thousand(victims: dict[str, Victim], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_by_the_thousand(
+    victims: dict[str, Victim],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    tally: Callable[[str, int], None],
+) -> None:
     count, first = int(os.environ.get("PENNON_FUZZ_CASES", "3000")), int(os.environ.get("PENNON_FUZZ_SEED", "10000"))
     verdicts = list(run_cases(victims, cases(victims, first, count), tmp_path))
+    tally("damaged tables", len(verdicts))
     with capsys.disabled():
         print("", summary(verdicts), *failures(verdicts), sep="\n")  # noqa: T201 - what a long run is for
     assert failures(verdicts) == []
