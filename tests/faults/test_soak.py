@@ -28,7 +28,9 @@ from tests.tables import full_scan, stock_answer
 FILTERS = ("k = 7", "k between 3 and 5", "k > 38", "k in (1, 19, 400)")
 WRITERS = 2
 
-pytestmark = pytest.mark.usefixtures("engine")
+# Now and then pylance never wakes threads that scan and read files at once in one process; `tests/test_concurrency.py`
+# is the short form.
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.heavy]
 
 
 class Soak:
@@ -168,7 +170,6 @@ def test_short_soak(tmp_path: Path, stable: bool, tally: Callable[[str, int], No
     soak(tmp_path / "t.lance", 8, stable=stable, tally=tally)
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("stable", [False, True])
 def test_long_soak(tmp_path: Path, stable: bool, tally: Callable[[str, int], None]) -> None:
     begun = time.monotonic()
