@@ -109,20 +109,6 @@ def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
         render.console.print(f"{plan}\nversion {version}")
 
 
-@click.command("fragment-reuse")
-@on_table
-@output_option
-def fragment_reuse(table: Table, output: str) -> None:
-    """Show the Fragment Reuse Index of the table at URI: deferred compactions that index files have yet to follow."""
-    found = table.fragment_reuse()
-    if output == "json":
-        render.print_json(render.reuse_as_json(found))
-    elif found:
-        render.print_reuse(found)
-    else:
-        render.console.print(f"{table.uri} has no Fragment Reuse Index")
-
-
 @verb(
     "maintain",
     short_help="Do what is due of all these, and say why.",
