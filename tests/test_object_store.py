@@ -8,11 +8,13 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileSession
 
 import pennon
 from pennon.errors import DamagedIndexWarning, TableNotFound
@@ -171,3 +173,26 @@ def test_missing_file_and_missing_table(storage_options: dict[str, str]) -> None
     with pytest.raises(TableNotFound) as error:
         pennon.open(f"s3://{BUCKET}/nowhere.lance", storage_options=storage_options)
     assert "topsecretvalue" not in str(error.value)
+
+
+@pytest.mark.usefixtures("engine")
+def test_an_absurd_ending_is_seen_before_pylance_opens_the_file(
+    storage_options: dict[str, str], tmp_path: Path
+) -> None:
+    uri = f"s3://{BUCKET}/absurd.lance"
+    lance.write_dataset(every_type(300).select(["id", "i64"]), uri, storage_options=storage_options)
+    table = pennon.open(uri, storage_options=storage_options)
+    table.create_index("i64", batch_size=64)
+    session = LanceFileSession(uri, storage_options=storage_options)
+    [path] = [path for path in session.list("_indices") if path.endswith("page_data.lance")]
+    session.download_file(path, str(tmp_path / "file"))
+    content = bytearray((tmp_path / "file").read_bytes())
+    # The number of columns: pylance would allocate that many before it looks for them.
+    content[-12:-8] = (1 << 31).to_bytes(4, "little")
+    (tmp_path / "file").write_bytes(content)
+    session.delete_file(path)
+    session.upload_file(str(tmp_path / "file"), path)
+    SHARED_CACHE.clear()
+    with pytest.warns(DamagedIndexWarning, match="no sound Lance file"):
+        found = sorted(table.scan("i64 = 0", ["id"])["id"].to_pylist())
+    assert found == scan_all(uri, "i64 = 0", storage_options)

@@ -1,7 +1,11 @@
-"""Processes that write to and maintain one table all at once, without Pennon.
+"""Processes that write to, maintain and read one table, all at once.
 
-`python -m tests.faults.soak writer URI NUMBER SECONDS` appends, deletes, updates and merges rows of its own and prints
-what is left of them; `... stock URI NUMBER SECONDS` optimizes and compacts as stock Lance does.
+`python -m tests.faults.soak ROLE URI NUMBER SECONDS` prints at its end what it has done. A `writer` appends, deletes,
+updates and merges rows of its own and tells what is left of them; `stock` maintains as stock Lance does, `maintain` and
+`optimize` as Pennon does (`... on-spark`: on a Spark of its own); a `reader` compares every answer with a scan of the
+same version; `drop` drops the index `gone`.
+
+Each is a process of its own, as users of one table are; `tests/test_threads.py` has the threads of one process.
 """
 
 from __future__ import annotations
@@ -10,7 +14,10 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -18,12 +25,19 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+import pennon
+from pennon.errors import CommitConflict, CoverageWarning
 from pennon.index.vector.vectors import to_lists
+from pennon.jobs.maintain import MaintenancePolicy
+from tests.faults.in_process import in_process
 
 DIM = 8
 # Ids of one writer begin here, times its number.
 OWN = 1_000_000
 ATTEMPTS = 40
+FILTERS = ("k = 7", "k between 3 and 5", "k > 38", "k in (1, 19, 400)")
+
+Said = dict[str, Any]
 
 
 def rows(ids: list[int], seed: int) -> pa.Table:
@@ -37,14 +51,13 @@ def rows(ids: list[int], seed: int) -> pa.Table:
     )
 
 
-def writer(uri: str, number: int, seconds: float) -> dict[str, Any]:
+def writer(uri: str, number: int, seconds: float) -> Said:
     """One step after the other; what the rows must be is kept beside."""
     chance = random.Random(number)
     low, high = number * OWN, (number + 1) * OWN
     mine = f"id >= {low} and id < {high}"
     next_id, model, steps = low, dict[int, int](), 0
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    for _ in until(seconds):
         seed = chance.randrange(1 << 30)
         match chance.choice(["append", "append", "delete", "update", "merge"]):
             case "append":
@@ -78,11 +91,11 @@ def writer(uri: str, number: int, seconds: float) -> dict[str, Any]:
     return {"steps": steps, "rows": sorted(model.items())}
 
 
-def stock(uri: str, number: int, seconds: float) -> dict[str, Any]:
+def stock(uri: str, number: int, seconds: float) -> Said:
     """Stock's own maintenance, but for what corrupts its B-trees: compacting at once while moves are outstanding."""
     chance = random.Random(number)
-    end, steps, given_up = time.monotonic() + seconds, 0, 0
-    while time.monotonic() < end:
+    steps = given_up = 0
+    for _ in until(seconds):
         dataset = lance.dataset(uri)
         stable = dataset.has_stable_row_ids
         try:
@@ -97,6 +110,67 @@ def stock(uri: str, number: int, seconds: float) -> dict[str, Any]:
     return {"steps": steps, "given_up": given_up}
 
 
+def maintain(uri: str, number: int, seconds: float) -> Said:
+    stable = lance.dataset(uri).has_stable_row_ids
+    policy = MaintenancePolicy(
+        remap="immediate" if stable else "deferred", min_fragments_to_compact=3, max_reuse_versions=2
+    )
+    return _kept(number, seconds, lambda: pennon.open(uri).maintain(policy))
+
+
+def optimize(uri: str, number: int, seconds: float) -> Said:
+    return _kept(number, seconds, lambda: pennon.open(uri).optimize(index_names=["k_idx", "v_idx"]))
+
+
+def _kept(number: int, seconds: float, job: Callable[[], Any]) -> Said:
+    """A conflict that does not pass is a fair end of a job; nothing else is."""
+    chance, steps, given_up = random.Random(number), 0, 0
+    for _ in until(seconds):
+        try:
+            job()
+            steps += 1
+        except CommitConflict:
+            given_up += 1
+        time.sleep(chance.uniform(0.2, 1.0))
+    return {"steps": steps, "given_up": given_up}
+
+
+def drop(uri: str, _: int, seconds: float) -> Said:
+    """In the middle of it all; the index must not come back."""
+    time.sleep(seconds / 4)
+    table = pennon.open(uri)
+    table.drop_index("gone")
+    return {"version": table.version}
+
+
+def reader(uri: str, number: int, seconds: float) -> Said:
+    rng, reads = np.random.default_rng(number), Counter[str]()
+    for _ in until(seconds):
+        table = pennon.open(uri)
+        pinned = lance.dataset(uri, version=table.version)
+        for condition in FILTERS:
+            scanner = pinned.scanner(columns=["id"], filter=condition, use_scalar_index=False)
+            expected = sorted(scanner.to_table()["id"].to_pylist())
+            found = sorted(table.scan(condition, ["id"])["id"].to_pylist())
+            assert found == expected, f"version {table.version}: {condition}"
+            reads["filters"] += 1
+        data = pinned.to_table(columns=["id", "v"])
+        vectors = np.stack(data["v"].combine_chunks().to_numpy(zero_copy_only=False))
+        query = rng.standard_normal(DIM).astype(np.float32)
+        exact = np.sort(((vectors - query) ** 2).sum(axis=1))[:5]
+        nearest = table.search("v", query, 5, nprobes=1000, columns=["id"])["_distance"].to_numpy()
+        np.testing.assert_allclose(np.sort(nearest), exact, rtol=1e-4, err_msg=f"version {table.version}")
+        reads["searches"] += 1
+    return {"reads": reads.total()}
+
+
+def until(seconds: float) -> Iterator[None]:
+    """Over and over, for so long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+
+
 def retried(job: Callable[[], Any]) -> None:
     for attempt in range(ATTEMPTS):
         try:
@@ -108,7 +182,11 @@ def retried(job: Callable[[], Any]) -> None:
             time.sleep(random.uniform(0.0, 0.05 * (attempt + 1)))
 
 
+ROLES = {role.__name__: role for role in (writer, stock, maintain, optimize, drop, reader)}
+
 if __name__ == "__main__":
-    role, uri, number, seconds = sys.argv[1:]
-    run = {"writer": writer, "stock": stock}[role]
-    click.echo(json.dumps(run(uri, int(number), float(seconds))))
+    role, uri, number, seconds, *how = sys.argv[1:]
+    # What was lost to a writer is said, and covered by a later pass.
+    warnings.simplefilter("ignore", CoverageWarning)
+    with nullcontext() if how == ["on-spark"] else in_process():
+        click.echo(json.dumps(ROLES[role](uri, int(number), float(seconds))))

@@ -19,7 +19,7 @@ from pennon.errors import DamagedIndexWarning, PennonError
 from pennon.index.cache import SHARED_CACHE
 from tests.faults.in_process import in_process
 from tests.hostile.mutations import Damage, copied, damage
-from tests.hostile.victims import DIM, FILTERS, K, Victim, stock_rows
+from tests.hostile.victims import DIM, FILTERS, K, Victim, sorted_ids, stock_rows
 
 # Of every outcome that is right, how it came about; all others are failures.
 RIGHT = ("answered", "warned", "refused", "as stock", "undetectable")
@@ -87,7 +87,7 @@ class Trial:
         expected = self.victim.rows[filter]
         found = self._ask(f"scan {filter}", lambda: table.scan(filter, ["id"]))
         if found is not None:
-            ids = sorted(found["id"].to_pylist())
+            ids = sorted_ids(found)
             if ids != expected:
                 self._differs(f"scan {filter}: {len(ids)} rows, not {len(expected)}", lambda: ids == self._scan(filter))
         count = self._ask(f"count {filter}", lambda: table.count(filter))

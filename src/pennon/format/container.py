@@ -9,7 +9,7 @@ have a u64 position and a u64 size for each entry. A column's metadata is a mess
 from __future__ import annotations
 
 import struct
-from typing import BinaryIO
+from collections.abc import Callable
 
 from pennon.errors import DamagedFile
 from pennon.format.wire import fields, numbers
@@ -18,38 +18,57 @@ FOOTER = struct.Struct("<QQQIIHH4s")
 ENTRY = struct.Struct("<QQ")
 MAGIC = b"LANC"
 PAGES = 2
+# Columns' metadata, their table and the footer of an index file nearly always fit.
+ENDING_BYTES = 1 << 16
+
+# Bytes of a file from a position on, so many, or an error.
+Read = Callable[[int, int], bytes]
 
 
-def check_footer(file: BinaryIO, where: str) -> None:
-    """DamagedFile where the file says it has what cannot be in it."""
+def check_footer(read: Read, size: int, where: str) -> None:
+    """DamagedFile where the file of this size says it has what cannot be in it."""
     try:
-        _check(file)
+        _check(_Ending(read, size))
     except (ValueError, struct.error) as error:
         raise DamagedFile(f"{where} is no sound Lance file: {error}", "Rebuild the index") from error
 
 
-def _check(file: BinaryIO) -> None:
-    size = file.seek(0, 2)
+class _Ending:
+    """Reads of a file, the last of its bytes at once: mostly there are no others to look at."""
+
+    def __init__(self, read: Read, size: int) -> None:
+        self._read, self.size = read, size
+        self._start = max(0, size - ENDING_BYTES)
+        self._bytes = read(self._start, size - self._start)
+
+    def read(self, position: int, length: int) -> bytes:
+        if position + length > self.size:
+            raise ValueError(f"{length} bytes at {position} of {self.size}")
+        if position < self._start:
+            return self._read(position, length)
+        return self._bytes[position - self._start : position - self._start + length]
+
+
+def _check(file: _Ending) -> None:
+    size = file.size
     if size < FOOTER.size:
         raise ValueError(f"it has {size} bytes")
-    file.seek(size - FOOTER.size)
-    first, columns_at, buffers_at, buffers, columns, major, minor, magic = FOOTER.unpack(file.read(FOOTER.size))
+    footer = FOOTER.unpack(file.read(size - FOOTER.size, FOOTER.size))
+    first, columns_at, buffers_at, buffers, columns, major, minor, magic = footer
     if magic != MAGIC:
         raise ValueError(f"its last bytes are {magic!r}")
     if not (major == 2 or (major, minor) == (0, 3)) or first > size:
         raise ValueError(f"it is of version {major}.{minor}")
-    _table(file, buffers_at, buffers, size)
-    for position, length in _table(file, columns_at, columns, size):
-        file.seek(position)
-        _check_column(file.read(length), size)
+    _table(file, buffers_at, buffers)
+    for position, length in _table(file, columns_at, columns):
+        _check_column(file.read(position, length), size)
 
 
-def _table(file: BinaryIO, position: int, count: int, size: int) -> list[tuple[int, int]]:
-    if position + count * ENTRY.size > size:
-        raise ValueError(f"a table of {count} entries at {position} in {size} bytes")
-    file.seek(position)
-    entries = [*ENTRY.iter_unpack(file.read(count * ENTRY.size))]
-    _check_within(entries, size)
+def _table(file: _Ending, position: int, count: int) -> list[tuple[int, int]]:
+    if position + count * ENTRY.size > file.size:
+        raise ValueError(f"a table of {count} entries at {position} in {file.size} bytes")
+    entries = [*ENTRY.iter_unpack(file.read(position, count * ENTRY.size))]
+    _check_within(entries, file.size)
     return entries
 
 

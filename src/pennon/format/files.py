@@ -59,15 +59,18 @@ class LanceFile:
         columns: list[str] | None = None,
     ) -> None:
         self.where = store.describe(path)
+        self._store, self._path = store, path
         self._reading = Lock()
         with _damage(self.where):
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
                 raise DamagedFile(f"{self.where} has {actual} bytes, its index recorded {size_bytes}")
-            store.check_container(path)
+            store.check_container(path, size_bytes)
             self._reader = store.open_reader(path, columns)
             self.num_rows: int = self._reader.num_rows()
-            schema: pa.Schema = self._reader.metadata().schema
+            metadata = self._reader.metadata()
+            schema: pa.Schema = metadata.schema
+            self._buffers = [(buffer.position, buffer.size) for buffer in metadata.global_buffers]
         self.schema = schema.remove_metadata()
         self.metadata = {k.decode(): v.decode("utf-8", "replace") for k, v in (schema.metadata or {}).items()}
         _count(files=1)
@@ -84,10 +87,15 @@ class LanceFile:
         return table
 
     def read_global_buffer(self, number: int) -> bytes:
-        """Bytes kept beside the columns. Number 0 is the file's own schema; a writer's first buffer is number 1."""
+        """Bytes kept beside the columns. Number 0 is the file's own schema; a writer's first buffer is number 1.
+
+        Not by pylance, which keeps the GIL while it waits for threads of its own: as soon as all of those wait for the
+        GIL, as they do at the start of scans, the process stands still for good.
+        """
         _count(reads=1)
-        with _damage(self.where), self._reading:
-            return self._reader.read_global_buffer(number)
+        if not 0 <= number < len(self._buffers):
+            raise DamagedFile(f"{self.where} has {len(self._buffers)} global buffers, and none of number {number}")
+        return self._store.read_range(self._path, *self._buffers[number])
 
     def batches(self, start: int, count: int, batch_rows: int = READ_BATCH) -> Iterator[pa.RecordBatch]:
         """A row range as a stream, for jobs that must not hold it whole."""

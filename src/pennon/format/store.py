@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Container, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -102,13 +102,28 @@ class Store:
     def is_local(self) -> bool:
         return self._root is not None
 
-    def check_container(self, path: str) -> None:
-        """DamagedFile where the end of a local Lance file cannot be true. pylance allocates what it says before it
-        looks whether that is there, and Rust ends the process when it cannot."""
-        if self._root is None:
-            return
-        with (self._root / path).open("rb") as file:
-            check_footer(file, self.describe(path))
+    def check_container(self, path: str, size_bytes: int | None) -> None:
+        """DamagedFile where the end of a Lance file cannot be true. pylance allocates what it says before it looks
+        whether that is there, and Rust ends the process when it cannot. On an object store this takes a request, and
+        the size that was recorded; a file without is not looked at."""
+        size = (size_bytes or None) if self._root is None else self.size(path)
+        if size is not None:
+            check_footer(partial(self.read_range, path), size, self.describe(path))
+
+    def read_range(self, path: str, position: int, length: int) -> bytes:
+        """Some bytes of a file, all of them or DamagedFile."""
+        try:
+            if self._root is None:
+                content = self._session.read_range(path, position, length)
+            else:
+                with (self._root / path).open("rb") as file:
+                    file.seek(position)
+                    content = file.read(length)
+        except OSError as error:
+            raise DamagedFile(f"cannot read {self.describe(path)}: {_first_line(error)}") from error
+        if len(content) != length:
+            raise DamagedFile(f"{self.describe(path)} ends before byte {position + length}")
+        return content
 
     def read(self, path: str) -> bytes:
         """A whole small file (manifest, deletion vector, reuse details)."""
