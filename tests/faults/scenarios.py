@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -245,14 +245,23 @@ def check_recovery(uri: str, before: Contents, scenario: Scenario) -> int:
 
 def index_contents(uri: str) -> dict[str, list[Any]]:
     """What the newest version's indices hold, without the names that differ from build to build: values and addresses
-    of B-trees, codes and graphs of vector indices."""
+    of B-trees, codes and graphs of vector indices. Fragments count by their place: compactions give them random ids."""
     snapshot = snapshot_of(uri)
+    places = {fragment: place for place, fragment in enumerate(sorted(snapshot.manifest.fragments))}
     held: dict[str, list[Any]] = {}
     for segment in snapshot.manifest.user_segments:
         tables = [
-            LanceFile(snapshot.store, f"{segment.directory}/{file.path}").read().to_pylist()
+            _placed(LanceFile(snapshot.store, f"{segment.directory}/{file.path}").read(), places).to_pylist()
             for file in segment.files
             if not file.path.endswith("page_lookup.lance")
         ]
         held.setdefault(segment.name, []).append(sorted((sorted(map(str, table)) for table in tables), key=str))
     return {name: sorted(segments, key=str) for name, segments in held.items()}
+
+
+def _placed(table: pa.Table, places: Mapping[int, int]) -> pa.Table:
+    for at, name in enumerate(table.column_names):
+        if name in ("ids", "_rowid"):
+            addresses = [(places.get(id >> 32, id >> 32), id & 0xFFFFFFFF) for id in table[name].to_pylist()]
+            table = table.set_column(at, name, pa.array([f"{place}:{offset}" for place, offset in addresses]))
+    return table

@@ -15,12 +15,14 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tests.hostile.trial import run_trial
+from tests.hostile.trial import RIGHT, run_trial
 from tests.hostile.victims import Victim
 
 WORKERS = 2
 CASE_SECONDS = 30.0
 RESIDENT_BYTES = 2 << 30
+# A process is ended here. What takes so much less may be told by how it ends.
+MOST_RESIDENT_BYTES = 6 << 30
 # Far above what is ever resident; an allocation that no machine could serve fails at once.
 ADDRESS_BYTES = 16 << 30
 
@@ -29,7 +31,7 @@ Case = tuple[str, int]
 
 @dataclass(frozen=True)
 class Verdict:
-    """`outcome` is that of the trial, or how its process ended."""
+    """`outcome` is that of the trial, or how its process ended; `swollen` where it was right and took much memory."""
 
     case: Case
     outcome: str
@@ -123,7 +125,7 @@ class _Worker:
             pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         except (OSError, IndexError):
             return None
-        return "memory" if pages * resource.getpagesize() > RESIDENT_BYTES else None
+        return "memory" if pages * resource.getpagesize() > MOST_RESIDENT_BYTES else None
 
     def _last_words(self) -> str:
         return self.log.read_text(errors="replace").replace("\0", "")[-600:] if self.log.exists() else ""
@@ -142,4 +144,8 @@ def _serve(cases: Connection, victims: bytes, directory: str, log: str) -> None:
         os.ftruncate(2, 0)
         trial = run_trial(known[name], seed, Path(directory), lambda damage: cases.send(("damage", str(damage))))
         told = trial.faults or trial.refused[:1]
-        cases.send((trial.outcome, str(trial.damage), tuple(told)))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+        swollen = peak > RESIDENT_BYTES and trial.outcome in RIGHT
+        cases.send(("swollen" if swollen else trial.outcome, str(trial.damage), tuple(told)))
+        if swollen:
+            return  # the peak is the process's, and the next trial would be blamed for it

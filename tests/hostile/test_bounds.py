@@ -27,7 +27,7 @@ from tests.hostile.forged_files import DEEP, Opened, read, without_digests, writ
 from tests.hostile.forged_messages import _endless_ids  # pyright: ignore[reportPrivateUsage]
 from tests.hostile.manifests import Edit, edit_newest, newest
 from tests.hostile.mutations import record_size
-from tests.hostile.victims import rows, stock_rows
+from tests.hostile.victims import DIM, rows, stock_rows
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +113,22 @@ def test_two_segments_of_one_uuid(uri: str) -> None:
     assert table.count("s like 'k01%'") == len(stock_rows(lance.dataset(uri), "s like 'k01%'"))
 
 
+def test_segments_of_two_kinds_under_one_name(uri: str) -> None:
+    """No writer makes them: whichever comes first gives the name its meaning."""
+    pennon.open(uri).create_index("v", "IVF_FLAT", num_partitions=2, max_iters=2)
+    for name in ("i_idx", "v_idx"):
+
+        def rename(_: pb.Manifest, indices: pb.IndexSection, name: str = name) -> None:
+            for index in indices.indices:
+                index.name = name
+
+        edit_newest(Path(uri), rename)
+        table = pennon.open(uri)
+        assert table.count("i < 50") == len(stock_rows(lance.dataset(uri), "i < 50"))
+        assert table.search("v", np.zeros(DIM, np.float32), 3).num_rows == 3
+        assert any("another kind" in skipped.reason for skipped in table.explain("i < 50").skipped)
+
+
 def test_an_index_on_no_column(uri: str) -> None:
     def edit(_: pb.Manifest, indices: pb.IndexSection) -> None:
         del indices.indices[0].fields[:]
@@ -182,6 +198,8 @@ def test_row_ids_without_end_in_a_table(tmp_path: Path) -> None:
     edit_newest(Path(uri), edit)
     with pytest.raises(PennonError):
         pennon.open(uri).scan("i = 40", with_row_id=True)
+    with pytest.raises(DamagedTable, match="no sound row ids"):
+        pennon.open(uri).count("id >= 0")
     with pytest.raises(PennonError):
         _ = pennon.open(uri)._snapshot.address_of_id  # pyright: ignore[reportPrivateUsage]
 

@@ -14,10 +14,14 @@ from pyroaring import FrozenBitMap
 from pennon.errors import DamagedFile
 from pennon.format.addresses import read_fragment_bitmap
 from pennon.format.pb import lance_pb2 as pb
+from pennon.format.segment_uuid import fragments_below
 
 FRAGMENT_REUSE_NAME = "__lance_frag_reuse"
 FRAGMENT_REUSE_TYPE = "lance.table.fragmentreuseindexdetails"
 MOST_FRAGMENTS = 1 << 24
+# The index version of B-trees on tables with stable row ids.
+ADDRESSES_DESPITE_STABLE_IDS = 1
+NOTHING = FrozenBitMap()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class IndexSegment:
     base_id: int | None = None
     covering_fields: tuple[int, ...] = ()
     damage: str | None = None  # what is wrong with the entry itself; it then covers nothing and names no file
+    unfounded: FrozenBitMap = NOTHING  # what the entry claims to cover and its files cannot have
 
     @property
     def directory(self) -> str:
@@ -111,10 +116,12 @@ def _segment_from_proto(proto: pb.IndexMetadata) -> IndexSegment:
     if len(proto.uuid.value) != 16:
         raise DamagedFile(f"index {proto.name!r} has a segment without a valid uuid")
     uuid = str(UUID(bytes=proto.uuid.value))
-    damage, files, fragments = None, (), FrozenBitMap()
+    damage, files, fragments, unfounded = None, (), NOTHING, NOTHING
     try:
         files = tuple(IndexFile(_plain_path(f.path, uuid), f.size_bytes) for f in proto.files)
-        fragments = _coverage(proto, uuid)
+        claimed = _coverage(proto, uuid)
+        fragments = _founded(proto, UUID(uuid), claimed)
+        unfounded = claimed - fragments
     except DamagedFile as error:
         # One entry that makes no sense is a damaged index, not a table that cannot be read.
         damage, files = error.problem, ()
@@ -132,7 +139,16 @@ def _segment_from_proto(proto: pb.IndexMetadata) -> IndexSegment:
         base_id=proto.base_id if proto.HasField("base_id") else None,
         covering_fields=tuple(proto.covering_fields),
         damage=damage,
+        unfounded=unfounded,
     )
+
+
+def _founded(proto: pb.IndexMetadata, uuid: UUID, claimed: FrozenBitMap) -> FrozenBitMap:
+    """The claimed fragments that the segment's files can have addresses in."""
+    below = fragments_below(uuid) if proto.index_version == ADDRESSES_DESPITE_STABLE_IDS else None
+    if below is None or not claimed or claimed.max() < below:
+        return claimed
+    return claimed & FrozenBitMap(range(below))
 
 
 def _coverage(proto: pb.IndexMetadata, uuid: str) -> FrozenBitMap:

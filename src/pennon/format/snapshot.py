@@ -27,7 +27,7 @@ from pennon.format.addresses import (
 from pennon.format.deletions import read_deleted_offsets
 from pennon.format.manifest import Manifest, read_manifest
 from pennon.format.reuse_file import check_external
-from pennon.format.row_ids import AddressOfId, RowIds, ids_of, read_row_ids
+from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
 from pennon.format.schema import Column, Columns
 from pennon.format.store import Location, Store, open_store, panics, reading
 
@@ -122,6 +122,18 @@ class Snapshot:
     def address_of_id(self) -> AddressOfId:
         return AddressOfId(self.manifest.fragments.values(), self.row_ids, self.deleted_offsets)
 
+    @cached_property
+    def _rows(self) -> lance.LanceDataset:
+        """The dataset, to read rows from. pylance may go through the row ids of all fragments then, and allocates
+        whatever they span."""
+        if self.manifest.has_stable_row_ids:
+            for fragment in self.manifest.fragments.values():
+                try:
+                    check_sequence(fragment.inline_row_ids or b"", fragment.physical_rows)
+                except ValueError as error:
+                    raise DamagedTable(f"fragment {fragment.id} of {self.uri} has no sound row ids: {error}") from error
+        return self.dataset
+
     def deleted_addresses(self, fragments: BitMap) -> Addresses:
         """Ascending addresses of the deleted rows of some live fragments."""
         marked = [f for f in fragments if self.manifest.fragments[f].deletion_file is not None]
@@ -151,7 +163,7 @@ class Snapshot:
         chosen = [self._fragment(f) for f in part.fragments]
         if not chosen:
             return
-        scanner = self.dataset.scanner(
+        scanner = self._rows.scanner(
             columns=[column.path],
             fragments=chosen,
             with_row_address=True,
@@ -229,27 +241,27 @@ class Snapshot:
                 offsets = offsets - self.deleted_offsets(fragment).searchsorted(offsets).astype(np.uint32)
             return self._fragment(fragment).take(offsets.tolist(), columns=columns)
         ids = ids_of(addresses, self.row_ids) if self.manifest.has_stable_row_ids else addresses
-        return self.dataset._take_rows(ids.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
+        return self._rows._take_rows(ids.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
 
     def take_in_order(self, addresses: Addresses, columns: list[str]) -> pa.Table:
         """A few rows at live addresses in any order, some perhaps several times, as they are asked for."""
         if not self.manifest.has_stable_row_ids:
             with self.reading_rows():
-                return self.dataset._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
+                return self._rows._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
         ascending, places = np.unique(addresses, return_inverse=True)
         return self.take(ascending, columns).take(pa.array(places))
 
     def project(self, fragment: int, expressions: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
         """SQL expressions over the live rows of a fragment, in their order."""
         chosen = [self._fragment(fragment)]
-        yield from self.dataset.scanner(columns=dict(expressions), fragments=chosen).to_batches()
+        yield from self._rows.scanner(columns=dict(expressions), fragments=chosen).to_batches()
 
     def first_row(self, expressions: Mapping[str, str]) -> pa.Table:
         """Expressions over one row, if there is any; ValueError or OSError where they make no sense over this table."""
-        return self.dataset.scanner(columns=dict(expressions), limit=1).to_table()
+        return self._rows.scanner(columns=dict(expressions), limit=1).to_table()
 
     def count_in_fragment(self, fragment: int, filter: str) -> int:
-        scanner = self.dataset.scanner(
+        scanner = self._rows.scanner(
             columns=[], filter=filter, fragments=[self._fragment(fragment)], with_row_id=True, use_scalar_index=False
         )
         return sum(batch.num_rows for batch in scanner.to_batches())
@@ -260,7 +272,7 @@ class Snapshot:
 
     def _fragment(self, fragment: int) -> lance.LanceFragment:
         if fragment not in self._fragments:
-            found = self.dataset.get_fragment(fragment)
+            found = self._rows.get_fragment(fragment)
             self._check_deletions([fragment])
             if found is None:
                 raise DamagedTable(f"{self.uri} has no fragment {fragment}, which its manifest lists")
@@ -279,9 +291,7 @@ class Snapshot:
             fragments = [self._fragment(f) for f in sorted(rows)]
         else:
             self._check_deletions(rows)
-        return self.dataset.scanner(
-            fragments=fragments, row_addr_allowlist=allowlist, use_scalar_index=False, **options
-        )
+        return self._rows.scanner(fragments=fragments, row_addr_allowlist=allowlist, use_scalar_index=False, **options)
 
     def _check_moves(self) -> None:
         """pylance reads the Fragment Reuse Index before it filters, and allocates what it says of a file of its own."""

@@ -34,6 +34,12 @@ def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse
             said = f"not looked at: {reason}"
             findings.append(note(index.name, (segment.uuid,), said, "Use the tool that wrote it, or drop the index"))
             continue
+        if segment.unfounded:
+            said = (
+                f"it claims to cover {plural(len(segment.unfounded), 'fragment')} ({some(segment.unfounded)}) that came"
+                " after its files: pylance 13 or older moved rows, and pylance 14 will miss them"
+            )
+            findings.append(Finding(Severity.ERROR, index.name, (segment.uuid,), said, REBUILT, Action.REBUILD))
         usable.append((segment, effective_coverage(segment, snapshot, reuse, index.segments)))
         moved = reuse.effective(BitMap(segment.fragments)) if reuse else BitMap(segment.fragments)
         gone = moved - snapshot.manifest.live

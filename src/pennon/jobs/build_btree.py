@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from uuid import uuid4
 
 import pyarrow as pa
 from pyroaring import BitMap, FrozenBitMap
@@ -17,6 +16,7 @@ from pennon.engine.spill import held, within
 from pennon.errors import BuildFailed
 from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.segment_uuid import segment_uuid
 from pennon.format.snapshot import ScanSlice, Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageStats, page_file_name, write_lookup
@@ -33,7 +33,7 @@ def build_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreePla
         [(uuid, parts)] = engine().map("build", partial(_build_whole, plan), plan.slices, rows=plan.rows)
         with discarding(snapshot.store, uuid):
             return _finish(snapshot, plan, uuid, parts)
-    uuid = str(uuid4())
+    uuid = segment_uuid(plan.fragments)
     boundaries = boundaries_from_sample(_sample(engine(), snapshot, plan), plan.ranges)
     with discarding(snapshot.store, uuid):
         written = engine().exchange(
@@ -92,7 +92,7 @@ def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]
 
 def _build_whole(plan: BTreePlan, part: ScanSlice) -> tuple[str, list[PageStats]]:
     """The only task of a small build: sort everything, cut by position. The attempt has a directory of its own."""
-    uuid = str(uuid4())
+    uuid = segment_uuid(plan.fragments)
     with discarding(plan.pin.open().store, uuid):
         rows = merge_runs([sort_run(chunks, plan.value_type) for chunks in _scanned(plan, part)])
         if plan.ranges == 1:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from uuid import uuid4
 
 import pyarrow as pa
 from pyroaring import BitMap, FrozenBitMap
@@ -20,6 +19,7 @@ from pyroaring import BitMap, FrozenBitMap
 from pennon.engine import Engine
 from pennon.errors import BuildFailed
 from pennon.format.index_metadata import IndexFile, IndexSegment
+from pennon.format.segment_uuid import segment_uuid
 from pennon.format.snapshot import Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageFile, PageStats, page_file_name, write_lookup
@@ -48,7 +48,7 @@ def merge_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreeMer
         [(uuid, merged)] = engine().map("merge", partial(_merge_whole, common), plan.ranges, rows=rows)
         with discarding(snapshot.store, uuid):
             return _finish(snapshot, plan, uuid, [merged])
-    uuid = str(uuid4())
+    uuid = segment_uuid(plan.carrying.coverage)
     with discarding(snapshot.store, uuid):
         tasks = list(enumerate(plan.ranges))
         merged = engine().map("merge", partial(_merge_range, common, uuid), tasks, rows=rows) if tasks else []
@@ -57,7 +57,7 @@ def merge_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreeMer
 
 def _merge_whole(plan: BTreeMerge, part: MergeRange) -> tuple[str, _Merged]:
     """The only task of a small merge. The attempt has a directory of its own."""
-    uuid = str(uuid4())
+    uuid = segment_uuid(plan.carrying.coverage)
     with discarding(plan.carrying.pin.open().store, uuid):
         rows = _Rows(plan, part.stretches)
         written = _write(plan, uuid, PLAIN_PAGE_FILE, 0, iter(rows))

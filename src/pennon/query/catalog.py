@@ -179,6 +179,9 @@ class Catalog:
             if reason or column is None or kind is None:
                 self.skipped.append(Skipped(index.name, segment.uuid, reason or ""))
                 continue
+            if usable and (usable[0].kind, usable[0].column) != (kind, column):
+                self.skipped.append(Skipped(index.name, segment.uuid, "of another kind than others of its name"))
+                continue
             coverage = effective_coverage(segment, self.snapshot, self.reuse, index.segments)
             if coverage:
                 usable.append(UsableSegment(segment, kind, column, coverage))

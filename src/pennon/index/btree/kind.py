@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pennon.format.index_metadata import IndexSegment
+from pennon.format.index_metadata import ADDRESSES_DESPITE_STABLE_IDS, IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.btree.order import is_orderable
@@ -35,10 +35,10 @@ class BTreeKind:
 
     def version_for(self, stable_row_ids: bool) -> int:
         # Stock writes 0 on ordinary tables and 1 on tables with stable row ids; one name may not mix the two.
-        return 1 if stable_row_ids else 0
+        return ADDRESSES_DESPITE_STABLE_IDS if stable_row_ids else 0
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
-        return index_version == 1 or not stable_row_ids
+        return index_version == ADDRESSES_DESPITE_STABLE_IDS or not stable_row_ids
 
     def open(
         self,
