@@ -68,6 +68,10 @@ def delete(request: dict[str, Any]) -> None:
     lance.dataset(request["uri"]).delete(request["where"])
 
 
+def update(request: dict[str, Any]) -> None:
+    lance.dataset(request["uri"]).update(request["values"], where=request["where"])
+
+
 def optimize(request: dict[str, Any]) -> None:
     lance.dataset(request["uri"]).optimize.optimize_indices(**request.get("options", {}))
 
@@ -78,7 +82,7 @@ def compact(request: dict[str, Any]) -> None:
 
 VERBS: dict[str, Callable[[dict[str, Any]], Any]] = {
     verb.__name__: verb
-    for verb in (version, filters, nearest, write, scalar_index, vector_index, delete, optimize, compact)
+    for verb in (version, filters, nearest, write, scalar_index, vector_index, delete, update, optimize, compact)
 }
 
 
