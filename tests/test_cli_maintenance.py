@@ -193,9 +193,9 @@ def policy_of(*arguments: str) -> MaintenancePolicy:
 def test_options_are_the_policy(uri: str) -> None:
     assert policy_of(uri) == MaintenancePolicy()
     options = "--remap deferred --target-rows-per-fragment 50 --deletions-threshold 0.5 --min-fragments-to-compact 2"
-    options += " --no-optimize --max-reuse-versions 7 --max-reuse-bytes 900 --orphan-age 2h --version-age 30d"
+    options += " --no-optimize --max-reuse-versions 7 --max-reuse-bytes 900 --orphan-age 2d --version-age 30d"
     assert policy_of(uri, *options.split()) == MaintenancePolicy(
-        "deferred", 50, 0.5, 2, False, 7, 900, 2 * 3_600.0, 30 * 86_400.0
+        "deferred", 50, 0.5, 2, False, 7, 900, 2 * 86_400.0, 30 * 86_400.0
     )
     none = policy_of(uri, "--no-compact", "--no-catch-up", "--keep-orphans")
     assert (none.min_fragments_to_compact, none.max_reuse_versions, none.orphan_age_seconds) == (None, None, None)
@@ -284,6 +284,7 @@ def test_update_column_in_place(uri: str) -> None:
         (["maintain", "URI", "--every", "10w"], 2, "'10w' is no duration"),
         (["maintain", "URI", "--every", "0s"], 2, "'0s' is no duration"),
         (["maintain", "URI", "--orphan-age", "-3d"], 2, "'-3d' is no duration"),
+        (["maintain", "URI", "--orphan-age", "2h"], 1, "may be what a running job is about to commit"),
         (["maintain", "URI", "--version-age", "1.5h"], 2, "'1.5h' is no duration"),
         (["maintain", "nowhere.lance", "--every", "10m"], 1, "error: cannot open a Lance table"),
         (["update-column", "URI", "q", "1"], 1, "error: "),

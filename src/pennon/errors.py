@@ -33,7 +33,7 @@ class ColumnNotFound(PennonError):
 
 
 class UnsupportedColumn(PennonError):
-    """The column exists, but its type cannot carry this kind of index."""
+    """The column exists, but its type cannot carry this kind of index, or pylance cannot read it."""
 
 
 class UnsupportedTable(PennonError):

@@ -57,7 +57,9 @@ def run_cases(
                 verdict = worker.verdict()
                 if verdict is None:
                     continue
-                if not worker.process.is_alive():
+                # A peak of memory is the process's: the next trial would be blamed for it.
+                if verdict.outcome == "swollen" or not worker.process.is_alive():
+                    worker.end()
                     running[number] = worker = _Worker(victims, directory)
                 worker.give(waiting)
                 yield verdict
@@ -147,5 +149,3 @@ def _serve(cases: Connection, victims: bytes, directory: str, log: str) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         swollen = peak > RESIDENT_BYTES and trial.outcome in RIGHT
         cases.send(("swollen" if swollen else trial.outcome, str(trial.damage), tuple(told)))
-        if swollen:
-            return  # the peak is the process's, and the next trial would be blamed for it

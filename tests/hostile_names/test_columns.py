@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.errors import ColumnNotFound, InvalidFilter, PennonError
+from pennon.errors import ColumnNotFound, InvalidFilter, PennonError, UnsupportedColumn
 from tests.hostile_names.names import INDEXED, NAMES, ROWS, oracle, quoted, vectors, write
 
 
@@ -79,6 +79,8 @@ def test_a_name_in_backticks_of_its_own_is_refused_and_no_expression(tmp_path: P
     ):
         with pytest.raises(PennonError):
             attempt()
+    with pytest.raises(UnsupportedColumn, match="Rename it"):
+        table.create_index("k` + `k")
     assert lance.dataset(uri).version == 1
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pennon.errors import ColumnNotFound
+from pennon.errors import ColumnNotFound, UnsupportedColumn
 from pennon.format.pb import lance_pb2 as pb
 
 
@@ -28,6 +28,7 @@ class Columns:
     def __init__(self, fields: Sequence[pb.Field], schema: pa.Schema) -> None:
         self._by_path: dict[str, Column] = {}
         self._by_id: dict[int, Column] = {}
+        self._unreadable: set[int] = set()
         children: dict[int, list[pb.Field]] = {}
         for proto in fields:
             children.setdefault(proto.parent_id, []).append(proto)
@@ -45,6 +46,8 @@ class Columns:
             column = Column(path, proto.id, arrow_type, is_leaf=not is_struct)
             self._by_path[path] = column
             self._by_id[proto.id] = column
+            if "`" in proto.name or not proto.name or parent in self._unreadable:
+                self._unreadable.add(proto.id)
             if is_struct:
                 nested = {arrow_type.field(i).name: arrow_type.field(i).type for i in range(arrow_type.num_fields)}
                 self._add(children, proto.id, path + ".", nested)
@@ -65,6 +68,10 @@ class Columns:
             near = difflib.get_close_matches(path, self._by_path, n=3)
             known = ", ".join(near or list(self._by_path)[:10])
             raise ColumnNotFound(f"table {table} has no column {path!r}", f"Did you mean one of: {known}?")
+        if column.field_id in self._unreadable:
+            raise UnsupportedColumn(
+                f"pylance cannot read a column named {path!r}, with a backtick or nothing in its name", "Rename it"
+            )
         return column
 
 

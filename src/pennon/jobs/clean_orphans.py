@@ -56,12 +56,8 @@ def clean_orphans(snapshot: Snapshot, older_than: timedelta, *, no_jobs_running:
     if older_than < timedelta(0):
         raise InvalidArgument(f"older_than must not be negative, but is {older_than}")
     seconds = older_than.total_seconds()
-    if older_than < LEAST_AGE and not (no_jobs_running or dry_run):
-        raise InvalidArgument(
-            f"what is only {human_age(seconds)} old may be what a running job is about to commit",
-            f"Give at least {human_age(LEAST_AGE.total_seconds())}, or say that no job is running on this table"
-            " (no_jobs_running, --no-jobs-running)",
-        )
+    if not (no_jobs_running or dry_run):
+        refuse_young(seconds, "say that no job is running on this table (no_jobs_running, --no-jobs-running)")
     found = orphans(snapshot)
     if dry_run:
         gone = [orphan for orphan in found if is_old(orphan, seconds, unknown_age=no_jobs_running)]
@@ -70,6 +66,16 @@ def clean_orphans(snapshot: Snapshot, older_than: timedelta, *, no_jobs_running:
     names = {orphan.directory for orphan in gone}
     kept = tuple(orphan for orphan in found if orphan.directory not in names)
     return CleanedOrphans(snapshot.uri, older_than, tuple(gone), kept, dry_run)
+
+
+def refuse_young(seconds: float, otherwise: str) -> None:
+    """InvalidArgument where orphans would be deleted at an age that says nothing."""
+    least = LEAST_AGE.total_seconds()
+    if seconds < least:
+        raise InvalidArgument(
+            f"what is only {human_age(seconds)} old may be what a running job is about to commit",
+            f"Give at least {human_age(least)}, or {otherwise}",
+        )
 
 
 def _directories(found: tuple[Orphan, ...]) -> str:

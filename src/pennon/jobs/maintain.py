@@ -16,6 +16,7 @@ from pennon.errors import CommitConflict, InvalidArgument, PennonError
 from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, is_old, old_versions, orphans
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import read_fragment_reuse
+from pennon.jobs.clean_orphans import refuse_young
 from pennon.jobs.compact import REMAPS, CompactPlan, compact, plan_compact
 from pennon.jobs.describe import human_age, human_bytes, plural
 from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
@@ -47,6 +48,8 @@ class MaintenancePolicy:
             value = getattr(self, each.name)
             if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
                 raise InvalidArgument(f"{each.name} must not be negative, but is {value}")
+        if self.orphan_age_seconds is not None:
+            refuse_young(self.orphan_age_seconds, "clean orphans apart from maintenance")
 
 
 @dataclass(frozen=True)
