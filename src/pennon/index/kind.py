@@ -87,6 +87,10 @@ class IndexKind(Protocol):
         """Whether a segment's index version says what its ids mean in such a table."""
         ...
 
+    def objection(self, segment: IndexSegment) -> str | None:
+        """Why a segment of a known version cannot be used, as far as the manifest tells."""
+        ...
+
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         """Whether stored ids are row addresses; they are stable row ids otherwise."""
         ...

@@ -38,4 +38,4 @@ def why_unusable(segment: IndexSegment) -> str | None:
         return f"unsupported {kind.names[0]} version {segment.index_version}"
     if segment.base_id is not None:
         return "files in another table (base path)"
-    return None
+    return kind.objection(segment)

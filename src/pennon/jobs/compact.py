@@ -248,7 +248,7 @@ def _remapped(work: Rewriting, segment: IndexSegment, coverage: BitMap, moves: s
     if problem is None:
         try:
             return work.move(Source(segment, FrozenBitMap(coverage)), moves)
-        except DamagedFile as error:
+        except (DamagedFile, UnsupportedTable) as error:
             problem = error.problem
     warnings.warn(
         f"a segment of index {segment.name!r} of {work.snapshot.uri} cannot be remapped and no longer covers what was"

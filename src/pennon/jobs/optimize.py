@@ -14,7 +14,7 @@ import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import DamagedFile, DamagedIndexWarning, IndexNotFound, InvalidArgument
+from pennon.errors import DamagedFile, DamagedIndexWarning, IndexNotFound, InvalidArgument, UnsupportedTable
 from pennon.format.index_metadata import IndexFile, IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
@@ -211,7 +211,10 @@ def _plan_index(
     if kind is None or column is None or strange:
         return step((), BitMap(), strange or "its column was dropped")
     sources = _oldest_first(snapshot, index, reuse)
-    damaged = [source for source in sources if _damaged(snapshot, source, reuse)]
+    try:
+        damaged = [source for source in sources if _damaged(snapshot, source, reuse)]
+    except UnsupportedTable as error:
+        return step((), BitMap(), error.problem)
     if len(damaged) == len(sources) and kind.family is Family.VECTOR:
         return step((), BitMap(), "its files are damaged and tell no models: create it anew")
     healthy = [source for source in sources if source not in damaged]

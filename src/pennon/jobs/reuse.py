@@ -75,7 +75,10 @@ def catch_up(engine: Callable[[], Engine], snapshot: Snapshot, memory_bytes: int
     reuse = read_fragment_reuse(snapshot)
     for segment in state.followable if state else ():
         coverage = effective_coverage(segment, snapshot, reuse, snapshot.manifest.user_segments)
-        new = _caught_up(work, Source(segment, FrozenBitMap(coverage))) if coverage else None
+        try:
+            new = _caught_up(work, Source(segment, FrozenBitMap(coverage))) if coverage else None
+        except UnsupportedTable:
+            continue  # stays behind, as those do that the manifest says it of
         with committing(snapshot, [new] if new else []):
             newest = publish(snapshot, replace_segments(segment.name, [new] if new else [], [segment]))
         if new is not None:
@@ -214,7 +217,7 @@ def _held(engine: Callable[[], Engine], snapshot: Snapshot, reuse: FragmentReuse
 
 
 def _fragments_in(pin: Pin, segment: IndexSegment) -> BitMap | None:
-    """Task: None where the files are damaged."""
+    """Task: None where the files cannot be read."""
     snapshot = pin.open()
     kind, column = kind_of(segment), snapshot.columns.by_id(segment.field_id)
     if kind is None or column is None:
@@ -223,6 +226,6 @@ def _fragments_in(pin: Pin, segment: IndexSegment) -> BitMap | None:
     try:
         for ids in kind.open(snapshot, segment, column, None, ByteCache(0)).stored_ids():
             held |= BitMap(np.unique(fragment_of(ids)))
-    except DamagedFile:
+    except (DamagedFile, UnsupportedTable):
         return None
     return held

@@ -33,6 +33,9 @@ class BTreeKind:
     def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
         return segment.index_version == self.version_for(stable_row_ids)
 
+    def objection(self, segment: IndexSegment) -> str | None:
+        return None
+
     def version_for(self, stable_row_ids: bool) -> int:
         # Stock writes 0 on ordinary tables and 1 on tables with stable row ids; one name may not mix the two.
         return ADDRESSES_DESPITE_STABLE_IDS if stable_row_ids else 0

@@ -105,3 +105,13 @@ class VectorDetails:
             hnsw=hnsw,
             target_partition_size=message.target_partition_size or None,
         )
+
+
+def unknown_metric(value: bytes) -> str | None:
+    """The metric that the details name, if it is none of Pennon's."""
+    try:
+        code = _Message.FromString(value).metric
+    except DecodeError:
+        return None  # said when they are read
+    known = code in _METRICS.values()
+    return None if known else _Message.Metric.Name(code).lower() if code in _Message.Metric.values() else str(code)

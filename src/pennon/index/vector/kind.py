@@ -13,7 +13,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse import FragmentReuse
 from pennon.index.kind import Family
-from pennon.index.vector.details import TYPE_NAMES, TYPE_URL, VectorDetails
+from pennon.index.vector.details import TYPE_NAMES, TYPE_URL, VectorDetails, unknown_metric
 from pennon.index.vector.kinds import VECTOR_KINDS, VectorKind
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.segment import VectorSegment
@@ -48,6 +48,10 @@ class VectorFamily:
 
     def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
         return True
+
+    def objection(self, segment: IndexSegment) -> str | None:
+        metric = unknown_metric(segment.details)
+        return None if metric is None else f"a vector index for the metric {metric}, which is not known here"
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         return not stable_row_ids
