@@ -98,7 +98,8 @@ def nested_schema(frame: DataFrame, name: str, items: pa.Schema) -> StructType:
     fields: list[StructField] = []
     for field in items:
         try:
-            fields.append(StructField(field.name, from_arrow_type(field.type)))
+            # Said outright: before 4.2, an instant without a zone would become one with the session's.
+            fields.append(StructField(field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True)))
         except PySparkException as error:
             raise ValueError(field.name) from error
     return StructType([*frame.schema.fields, StructField(name, ArrayType(StructType(fields)))])
