@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
 
-from pennon.cli import main
+from tests.cli import as_json, done, run
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -24,20 +22,6 @@ def uri(tmp_path: Path) -> str:
     lance.write_dataset(table, path, max_rows_per_file=40)
     done("create-index", path, "k")
     return path
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--quiet", *arguments])
-
-
-def done(*arguments: str) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def as_json(*arguments: str) -> Any:
-    return json.loads(done(*arguments, "--output", "json"))
 
 
 def files(uri: str) -> dict[str, bytes]:

@@ -12,12 +12,11 @@ from unittest import mock
 import lance
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
 
-from pennon.cli import main
 from pennon.errors import BuildFailed, CommitConflict
 from pennon.jobs.maintain import MaintenancePolicy
 from pennon.table import Table
+from tests.cli import as_json, done, run
 from tests.tables import full_scan, stock_answer
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -34,20 +33,6 @@ def uri(tmp_path: Path) -> str:
     lance.write_dataset(rows(0, 200), path, max_rows_per_file=40)
     assert run("create-index", path, "k").exit_code == 0
     return path
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--quiet", *arguments])
-
-
-def done(*arguments: str) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def as_json(*arguments: str) -> Any:
-    return json.loads(done(*arguments, "--output", "json"))
 
 
 def append(uri: str, start: int, count: int) -> None:

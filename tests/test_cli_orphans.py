@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from datetime import timedelta
@@ -13,13 +12,12 @@ from uuid import uuid4
 import lance
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
 
 import pennon
-from pennon.cli import main
 from pennon.errors import InvalidArgument
 from pennon.format import housekeeping
 from pennon.format.housekeeping import Orphan
+from tests.cli import as_json, done, run
 from tests.tables import full_scan, stock_answer
 from tests.test_object_store import BUCKET, storage_options
 
@@ -28,20 +26,6 @@ __all__ = ["storage_options"]  # a fixture
 pytestmark = pytest.mark.usefixtures("engine")
 
 DAY = 86_400
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["--quiet", *arguments])
-
-
-def done(*arguments: str) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def as_json(*arguments: str) -> Any:
-    return json.loads(done(*arguments, "--output", "json"))
 
 
 @pytest.fixture

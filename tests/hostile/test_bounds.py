@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,13 @@ from pennon.format.row_ids import check_sequence
 from pennon.format.wire import fields, numbers
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.moves import Moves, surviving_runs
-from tests.faults.in_process import in_process
 from tests.hostile.forged_files import DEEP, Opened, read, without_digests, write
 from tests.hostile.forged_messages import _endless_ids  # pyright: ignore[reportPrivateUsage]
 from tests.hostile.manifests import Edit, edit_newest, newest
 from tests.hostile.mutations import record_size
 from tests.hostile.victims import DIM, rows, stock_rows
 
-
-@pytest.fixture(autouse=True)
-def no_spark() -> Iterator[None]:
-    SHARED_CACHE.clear()
-    with in_process():
-        yield
+pytestmark = pytest.mark.usefixtures("no_spark")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import pennon
 from pennon.errors import DamagedIndexWarning
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.digests import Digester, digests_of
-from tests.faults.in_process import in_process
 from tests.hostile.forged_files import Opened, read, write
 from tests.hostile.manifests import edit_newest
 from tests.hostile.mutations import record_size
@@ -27,12 +25,7 @@ from tests.tables import every_type
 
 ARRAYS = every_type(700)
 
-
-@pytest.fixture(autouse=True)
-def no_spark() -> Iterator[None]:
-    SHARED_CACHE.clear()
-    with in_process():
-        yield
+pytestmark = pytest.mark.usefixtures("no_spark")
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from pennon.errors import DamagedFile, DamagedIndexWarning, PennonError
 from pennon.format.index_metadata import is_plain_path
 from pennon.format.pb import lance_pb2 as pb
 from pennon.index.cache import SHARED_CACHE
-from tests.faults.in_process import in_process
 from tests.hostile.manifests import edit_newest
 from tests.hostile.victims import rows, stock_rows
 
@@ -39,12 +37,7 @@ NAMES = [
     "a//b",
 ]
 
-
-@pytest.fixture(autouse=True)
-def no_spark() -> Iterator[None]:
-    SHARED_CACHE.clear()
-    with in_process():
-        yield
+pytestmark = pytest.mark.usefixtures("no_spark")
 
 
 @pytest.fixture
