@@ -183,7 +183,7 @@ class VectorHistory(Maintenance):
                 same_neighbours(batch.take(own), *expected[number])
         if self.metric() is not None and not self.stable_row_ids:
             for query, (ids, distances) in zip(queries, brute_force(self.uri, queries, metric, None), strict=True):
-                same_neighbours(stock_neighbours(self.uri, query), ids, distances)
+                same_neighbours(stock_neighbours(self.uri, query, metric), ids, distances)
 
 
 class StableVectorHistory(VectorHistory):
@@ -210,9 +210,11 @@ def brute_force(uri: str, queries: npt.NDArray[Any], metric: Metric, filter: str
     return [(ids[order], row[order]) for order, row in zip(orders, distances, strict=True)]
 
 
-def stock_neighbours(uri: str, query: npt.NDArray[np.float32]) -> pa.Table:
-    """Stock's own search through the index; with stable row ids it gives fewer answers than asked for."""
+def stock_neighbours(uri: str, query: npt.NDArray[np.float32], metric: Metric) -> pa.Table:
+    """Stock's own search through the index; with stable row ids it gives fewer answers than asked for. Of an index that
+    covers nothing any more it forgets the metric."""
     nearest = {"column": "v", "q": query, "k": K, "nprobes": 1000, "refine_factor": 100, "ef": 100_000}
+    nearest["metric"] = metric.value
     return lance.dataset(uri).scanner(columns=["id", "_distance"], nearest=nearest).to_table()
 
 

@@ -154,3 +154,20 @@ def test_a_long_reuse_index_is_kept_in_a_file(tmp_path: Path) -> None:
     table.catch_up_indices()
     assert table.trim_fragment_reuse() == 1
     answers()
+
+
+def test_indices_by_stable_ids_follow_to_the_new_fragments_and_nowhere_else(tmp_path: Path) -> None:
+    """Nothing is remapped, and fragment 0, which no vector segment covers and nothing compacts, stays uncovered."""
+    path = tmp_path / "t.lance"
+    lance.write_dataset(rows(200, 0), path, enable_stable_row_ids=True)
+    for number in range(1, 7):
+        lance.write_dataset(rows(50, 200 * number), path, mode="append")
+    table = pennon.open(path)
+    table.create_index("v", "IVF_FLAT", num_partitions=2, max_iters=2, fragment_ids=[1, 2, 3])
+    table.create_index("v", "IVF_FLAT", num_partitions=2, max_iters=2, fragment_ids=[4, 5, 6])
+    table.compact(remap="drop", target_rows_per_fragment=150)
+    [index] = table.indices()
+    covered = [fragment for segment in index.segments for fragment in segment.fragments]
+    assert len(covered) == 2
+    assert set(covered) | {0} == set(table._snapshot.manifest.fragments)
+    check(table)

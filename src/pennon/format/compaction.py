@@ -249,6 +249,9 @@ def commit_deferred(base: Snapshot, rewritten: Sequence[Rewritten]) -> Snapshot:
 
 def commit_dropping(base: Snapshot, rewritten: Sequence[Rewritten]) -> Snapshot:
     """Exchange the fragments; no index covers the new ones, but for those that go by stable row ids."""
+    if base.manifest.has_stable_row_ids and any(f.id is None for group in rewritten for f in group.new):
+        # Lance lets indices follow to the ids that it is given: without any, all of them to fragment 0.
+        rewritten = assign_fragment_ids(base, rewritten)
     return commit_remapped(base, rewritten, ())
 
 

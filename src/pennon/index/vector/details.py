@@ -113,5 +113,6 @@ def unknown_metric(value: bytes) -> str | None:
         code = _Message.FromString(value).metric
     except DecodeError:
         return None  # said when they are read
-    known = code in _METRICS.values()
-    return None if known else _Message.Metric.Name(code).lower() if code in _Message.Metric.values() else str(code)
+    if code in _METRICS.values():
+        return None
+    return _Message.Metric.Name(code).lower() if code in _Message.Metric.values() else f"of number {code}"
