@@ -38,7 +38,7 @@ def failures(verdicts: list[Verdict]) -> list[str]:
 def is_stocks_own(verdict: Verdict) -> bool:
     """What nobody can help who lets pylance read. Rust's Arrow reader allocates what a damaged deletion file says in
     places that C++'s does not look at, and ends the process. And where bytes of a page are garbled, pylance's decoder
-    allocates up to what 32 bits of them say, before it or a digest finds out."""
+    allocates what they say, gigabytes at times, before it or a digest finds out."""
     if verdict.outcome == "swollen":
         mutation, _, target = verdict.damage.partition(" of ")
         return mutation in GARBLED and target.partition(" (")[0] in ("pages", "index", "auxiliary")
