@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pennon.engine import Engine
+from tests.faults.in_process import in_process
 
 _tried: Counter[str] = Counter()
 
@@ -19,6 +20,13 @@ def engine() -> Iterator[Engine]:
     attached = Engine.attach()
     yield attached
     attached.stop()
+
+
+@pytest.fixture
+def process_engine() -> Iterator[None]:
+    """Tables work in this process, where what is tested is not how work is distributed."""
+    with in_process():
+        yield
 
 
 @pytest.fixture(scope="session")

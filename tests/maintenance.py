@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from datetime import timedelta
 from typing import Any
 from unittest import mock
 
+import lance
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
@@ -31,6 +33,15 @@ class Maintenance(RuleBasedStateMachine):
         table.optimize(num_indices_to_merge=merge)
         for index in table.indices():
             assert index.coverage == 1.0, index
+
+    def cover(self, how: str) -> None:
+        """What is not covered, by one of the verbs that do so; any other word leaves it."""
+        if how == "optimize":
+            self.optimize(None)
+        elif how == "add a delta":
+            self.optimize(0)
+        elif how == "maintain":
+            self.maintain("deferred", 60)
 
     @rule(which=st.integers(0, 1))
     def retrain(self, which: int) -> None:
@@ -82,6 +93,29 @@ class Maintenance(RuleBasedStateMachine):
         assert table.trim_fragment_reuse() == 0
         if caught_up:
             assert table.fragment_reuse() is None
+
+    @rule(remap=st.sampled_from(["immediate", "deferred"]), rows=st.sampled_from([60, 1000]))
+    def maintain(self, remap: str, rows: int) -> None:
+        policy = pennon.MaintenancePolicy(
+            remap="immediate" if self.stable_row_ids else remap, target_rows_per_fragment=rows
+        )
+        table = self.open()
+        failed = [d for d in table.maintain(policy).decisions if d.outcome and d.outcome.startswith("failed")]
+        assert not failed
+        for index in table.indices():
+            assert index.coverage == 1.0, index
+
+    @rule(back=st.integers(1, 4))
+    def restore(self, back: int) -> None:
+        """An older version, as far as there is one; its indices come with it."""
+        dataset = lance.dataset(self.uri)
+        versions = [v["version"] for v in dataset.versions()]
+        dataset.checkout_version(versions[max(0, len(versions) - 1 - back)]).restore()
+
+    @rule()
+    def forget_versions(self) -> None:
+        """Nothing tells any more what segments once covered."""
+        lance.dataset(self.uri).cleanup_old_versions(older_than=timedelta(0))
 
     @rule(verb=st.sampled_from(["optimize", "compact", "catch_up_indices", "trim_fragment_reuse"]))
     def crash(self, verb: str) -> None:

@@ -71,6 +71,7 @@ class Manifest:
     fragments: Mapping[int, Fragment] = field(repr=False)
     segments: tuple[IndexSegment, ...]
     max_fragment_id: int
+    next_row_id: int
     reader_flags: int
     writer_flags: int
     base_paths: Mapping[int, str]
@@ -163,6 +164,7 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         fragments=fragments,
         segments=segments_from_proto(indices),
         max_fragment_id=proto.max_fragment_id,
+        next_row_id=proto.next_row_id,
         reader_flags=proto.reader_feature_flags,
         writer_flags=proto.writer_feature_flags,
         base_paths={base.id: base.path for base in proto.base_paths},

@@ -82,6 +82,15 @@ class FragmentReuse:
                 group.advance(fragments)
         return fragments
 
+    def reached(self, fragments: BitMap) -> BitMap:
+        """The fragments that rows of these may be in or have passed through, these among them."""
+        reached = BitMap(fragments)
+        for version in self.versions:
+            for group in version.groups:
+                if any(d.id in reached for d in group.old):
+                    reached |= BitMap(d.id for d in group.new)
+        return reached
+
     def remap(self, addresses: Addresses) -> tuple[Addresses, npt.NDArray[np.bool_]]:
         """Today's address of each stored one, and whether the row still exists."""
         return self.moves.apply(addresses)

@@ -5,6 +5,7 @@ driver     what metadata alone tells: kinds, overlaps, moves      findings
 executors  open every segment                                     pieces of about equal work
 executors  add up rows of pieces, and of slices of the table      a count and a sum by fragment
 executors  where those differ, bring both sides together          rows missing, surplus, twice, changed
+executors  rows held of what another segment covers               old values that pylance would return
 driver     search a few vectors, beside a scan of all             recall
 ```
 """
@@ -37,6 +38,7 @@ from pennon.jobs.audit_metadata import (
     note,
     some,
 )
+from pennon.jobs.audit_owners import check_owners
 from pennon.jobs.audit_recall import POOR_RECALL, REFINE, K, measure_recall
 from pennon.jobs.audit_repair import repair as put_right
 from pennon.jobs.audit_report import Action, AuditReport, Finding, Severity
@@ -130,6 +132,7 @@ def _examine(engine: Callable[[], Engine], snapshot: Snapshot, plan: AuditPlan) 
         looked = _Look(engine, snapshot, plan)
         findings += looked.at(subjects)
         compared = looked.rows_compared
+        findings += check_owners(engine, snapshot, indices, subjects, reuse, plan.memory_bytes)
         findings += looked.at_recall({f.index for f in findings if f.severity is Severity.ERROR})
         if reuse is not None:
             findings += check_needs(engine, snapshot)

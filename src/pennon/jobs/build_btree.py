@@ -16,6 +16,7 @@ from pennon.engine.spill import held, within
 from pennon.errors import BuildFailed
 from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.segment_contents import write_contents
 from pennon.format.segment_uuid import segment_uuid
 from pennon.format.snapshot import ScanSlice, Snapshot
 from pennon.index.btree.kind import BTREE
@@ -176,6 +177,7 @@ def _finish(snapshot: Snapshot, plan: BTreePlan, uuid: str, parts: list[PageStat
     lookup = write_lookup(
         snapshot.store, f"_indices/{uuid}", plan.value_type, parts, plan.batch_size, plan.storage_version
     )
+    contents = write_contents(snapshot.store, uuid, plan.fragments, snapshot.manifest.next_row_id)
     return IndexSegment(
         uuid=uuid,
         name=plan.name,
@@ -185,6 +187,6 @@ def _finish(snapshot: Snapshot, plan: BTreePlan, uuid: str, parts: list[PageStat
         type_url=BTREE.type_url,
         details=b"",
         index_version=BTREE.version_for(plan.stable_row_ids),
-        files=(*(part.file for part in parts), lookup),
+        files=(*(part.file for part in parts), lookup, contents),
         created_at=datetime.now(UTC),
     )

@@ -20,6 +20,7 @@ from pennon.format.addresses import Addresses
 from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_ids import ids_of
+from pennon.format.segment_contents import write_contents
 from pennon.format.snapshot import ScanSlice, Snapshot
 from pennon.format.store import Store
 from pennon.index.vector.hnsw import GRAPH_SCHEMA
@@ -84,7 +85,8 @@ def assemble(
             ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)
             index = write_index(snapshot.store, whole.directory, plan.kind, ivf, plan.storage_version)
             whole = replace(whole, files=(index, *whole.files))
-        return _segment(plan, whole, models.quantizer)
+        contents = write_contents(snapshot.store, whole.uuid, plan.fragments, snapshot.manifest.next_row_id)
+        return _segment(plan, replace(whole, files=(*whole.files, contents)), models.quantizer)
 
 
 def partition_bounds(ivf: Ivf, sample: Vectors, reducers: int) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from pyroaring import BitMap, FrozenBitMap
 from pennon.engine import Engine
 from pennon.errors import BuildFailed
 from pennon.format.index_metadata import IndexFile, IndexSegment
+from pennon.format.segment_contents import write_contents
 from pennon.format.segment_uuid import segment_uuid
 from pennon.format.snapshot import Snapshot
 from pennon.index.btree.kind import BTREE
@@ -161,6 +162,7 @@ def _finish(snapshot: Snapshot, plan: BTreeMerge, uuid: str, merged: Sequence[_M
     lookup = write_lookup(
         snapshot.store, f"_indices/{uuid}", plan.value_type, parts, plan.batch_size, plan.storage_version
     )
+    contents = write_contents(snapshot.store, uuid, plan.carrying.coverage, snapshot.manifest.next_row_id)
     return IndexSegment(
         uuid=uuid,
         name=plan.name,
@@ -170,6 +172,6 @@ def _finish(snapshot: Snapshot, plan: BTreeMerge, uuid: str, merged: Sequence[_M
         type_url=BTREE.type_url,
         details=b"",
         index_version=plan.index_version,
-        files=(*(part.file for part in parts), lookup),
+        files=(*(part.file for part in parts), lookup, contents),
         created_at=datetime.now(UTC),
     )

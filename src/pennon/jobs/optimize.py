@@ -30,7 +30,7 @@ from pennon.jobs.publish import publish, replace_segments
 from pennon.jobs.rewrite import Rewriting
 from pennon.jobs.scratch import committing
 from pennon.jobs.slices import check_integers
-from pennon.jobs.stale import stale_fragments
+from pennon.jobs.stale_values import held_fragments
 from pennon.jobs.tiers import Tier, choose
 from pennon.terminal import in_line
 
@@ -228,7 +228,7 @@ def _plan_index(
         reason = "its version does not fit this table's row ids"
         return step(healthy, new, reason, rebuilt=True, discarded=damaged, like=like)
     rebalanced = False
-    stale = [stale_fragments(snapshot, s.segment, covered - BitMap(s.coverage) | new, reuse) for s in healthy]
+    stale = [held_fragments(snapshot, s.segment, covered - BitMap(s.coverage) | new, reuse) for s in healthy]
     if count is None:
         tiers = [
             Tier(manifest.rows_in(BitMap(source.coverage)), _why_forced(source, old))
@@ -244,7 +244,7 @@ def _plan_index(
                 return step(healthy, new, reason, rebuilt=True, discarded=damaged, like=like)
     else:
         newest = healthy[max(0, len(healthy) - count) :] if count else []
-        forced = [source for source, old in zip(healthy, stale, strict=True) if old and new and source not in newest]
+        forced = [source for source, old in zip(healthy, stale, strict=True) if old and source not in newest]
         merged, reason = [s for s in healthy if s in newest or s in forced], f"num_indices_to_merge={count}"
         if forced:
             reason += f", and {plural(len(forced), 'segment')} with values that were changed in place"

@@ -20,7 +20,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.registry import kind_of
 from pennon.jobs.retry import on_newest
-from pennon.jobs.stale import stale_fragments
+from pennon.jobs.stale_values import held_fragments, newly_shared
 
 
 @dataclass(frozen=True)
@@ -95,17 +95,6 @@ def replace_segments(
             raise CommitConflict(
                 f"{what} of {base.uri} left the table meanwhile", "Nothing was committed; run the job again"
             )
-        reuse = read_fragment_reuse(base)
-        for uuid, other in current.items():
-            for segment in new if uuid not in old else ():
-                stale = stale_fragments(base, other, BitMap(segment.fragments), reuse)
-                if stale:
-                    # Someone has added that segment, or changed those fragments, since the work was planned.
-                    raise CommitConflict(
-                        f"fragments {sorted(stale)} of {base.uri} were changed in place meanwhile, and segment {uuid} "
-                        f"of index {name!r} holds their old values",
-                        "Nothing was committed; run the job again",
-                    )
         return Change(tuple(new), tuple(current[uuid] for uuid in old))
 
     return decide
@@ -130,12 +119,12 @@ def replace_all(replaced: Sequence[tuple[IndexSegment, IndexSegment]]) -> Callab
 
 
 def _check_not_stale(base: Snapshot, other: IndexSegment, new: IndexSegment, reuse: FragmentReuse | None) -> None:
-    stale = stale_fragments(base, other, BitMap(new.fragments), reuse)
+    stale = held_fragments(base, other, BitMap(new.fragments), reuse)
     if stale:
         together = sorted(effective_coverage(other, base, reuse) | BitMap(new.fragments))
         raise InvalidArgument(
             f"fragments {sorted(stale)} of {base.uri} were changed in place, and segment {other.uuid} of index "
-            f"{new.name!r} still holds their old values, which stock Lance would show beside the new segment",
+            f"{new.name!r} still holds their old values, which pylance would return beside the new segment",
             f"Rebuild the index, or index fragments {together} as one segment that replaces the old one",
         )
 
@@ -164,7 +153,7 @@ def drop_index(name: str) -> Callable[[Snapshot], Change]:
 
 
 def _check(base: Snapshot, change: Change) -> None:
-    """What stock accepts and then answers wrongly or fails on."""
+    """What pylance accepts and then answers wrongly or fails on."""
     staying = [s for s in base.manifest.user_segments if s.uuid not in {r.uuid for r in (*change.remove, *change.add)}]
     reuse = read_fragment_reuse(base) if change.add else None
     for segment in change.add:
@@ -192,6 +181,24 @@ def _check(base: Snapshot, change: Change) -> None:
             mine, theirs = (effective_coverage(s, base, reuse) for s in (segment, other))
             if mine & theirs or segment.fragments & other.fragments:
                 raise CommitConflict(f"segments of {where} would overlap on fragments {sorted(mine & theirs)}")
+    for name in {segment.name for segment in change.add if not segment.is_reuse}:
+        _check_owners(base, name, change, reuse)
+
+
+def _check_owners(base: Snapshot, name: str, change: Change, reuse: FragmentReuse | None) -> None:
+    """No segment may come to hold rows of a fragment that another one covers: pylance would return them."""
+    before = [s for s in base.manifest.user_segments if s.name == name]
+    changed = {s.uuid for s in (*change.remove, *change.add)}
+    after = [*(s for s in before if s.uuid not in changed), *(s for s in change.add if s.name == name)]
+    found = newly_shared(base, before, after, reuse)
+    if found is not None:
+        segment, fragments = found
+        # Planning keeps clear of it: someone has added that segment, or changed those fragments, since.
+        raise CommitConflict(
+            f"fragments {sorted(fragments)} of {base.uri} were changed in place meanwhile, and segment {segment.uuid} "
+            f"of index {name!r} holds their old values",
+            "Nothing was committed; run the job again",
+        )
 
 
 def _still_valid(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> IndexSegment:

@@ -32,7 +32,7 @@ from pennon.jobs.plan_btree_merge import plan_btree_merge
 from pennon.jobs.plan_vector import VectorPlan, partition_size, plan_like
 from pennon.jobs.rebalance import rebalanced_models, recode
 from pennon.jobs.scratch import scratch_directory
-from pennon.jobs.stale import stale_fragments
+from pennon.jobs.stale_values import held_fragments
 from pennon.jobs.vector_model import Models
 
 
@@ -152,15 +152,16 @@ class Rewriting:
         return kept
 
     def _unmoved(self, sources: Sequence[Source]) -> bool:
-        """Whether every id in the files may stay as it is: none has moved, and none is of a fragment that another of
-        these segments answers for."""
+        """Whether every id in the files may stay as it is: none has moved, and none is of a fragment that its segment
+        does not cover."""
         if read_fragment_reuse(self.snapshot) is not None:
             return False
-        together = BitMap().union(*(source.coverage for source in sources))
+        committed = {s.uuid for s in self.snapshot.manifest.segments}
+        live = self.snapshot.manifest.live
         return not any(
-            stale_fragments(self.snapshot, source.segment, together - BitMap(source.coverage), None)
+            held_fragments(self.snapshot, source.segment, live - BitMap(source.coverage), None)
             for source in sources
-            if source.segment.uuid in {s.uuid for s in self.snapshot.manifest.segments}
+            if source.segment.uuid in committed
         )
 
     def _batch_size(self, segment: IndexSegment, column: Column) -> int:

@@ -1,0 +1,27 @@
+"""The ways in which a column changes in place: rows stay where they are, their values get a new file."""
+
+from __future__ import annotations
+
+import lance
+import pyarrow as pa
+
+WAYS = ("update", "merge", "replacement")
+
+
+def change_in_place(uri: str, fragment: lance.LanceFragment, changed: pa.Table, way: str) -> None:
+    """`changed` has `_rowid` and the one column that changes."""
+    dataset = lance.dataset(uri)
+    before = fragment.metadata
+    metadata, fields = fragment.update_columns(changed)
+    own_file = [file for file in before.files if file.fields == fields]
+    if way == "merge":
+        fragments = [metadata if f.fragment_id == before.id else f.metadata for f in dataset.get_fragments()]
+        operation = lance.LanceOperation.Merge(fragments, dataset.lance_schema)
+    elif way == "replacement" and own_file:
+        # Lance replaces a file by one with the same columns only.
+        [new_file] = [file for file in metadata.files if file.fields == fields]
+        group = lance.LanceOperation.DataReplacementGroup(before.id, new_file)
+        operation = lance.LanceOperation.DataReplacement([group])
+    else:
+        operation = lance.LanceOperation.Update(updated_fragments=[metadata], fields_modified=fields)
+    lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
