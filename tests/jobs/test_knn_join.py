@@ -293,3 +293,19 @@ def test_rows_that_come_in_another_order_are_not_mixed_up(deltas: str) -> None:
     for other in (ASKED[::-1], ASKED[:-1], np.concatenate([ASKED[:1], ASKED])):
         with pytest.raises(BuildFailed, match="gave other rows"):
             finished(ASKED, other)
+
+
+def test_tensors_of_one_dimension_are_vectors(spark: Any, tmp_path: Path) -> None:
+    uri, plain = str(tmp_path / "t.lance"), rows(600)
+    tensors = pa.ExtensionArray.from_storage(
+        pa.fixed_shape_tensor(pa.float32(), [DIM]), plain["v"].combine_chunks().cast(pa.list_(pa.float32(), DIM))
+    )
+    lance.write_dataset(plain.set_column(plain.schema.get_field_index("v"), "v", tensors), uri)
+    index(uri, "IVF_FLAT", "l2")
+    joined = pennon.open(uri).knn_join(frame(spark), "v", "q", k=3, nprobes=ALL)
+    assert "v" not in joined.columns
+    for number in (0, 49):
+        check(
+            of_query(joined.orderBy("number", "_rank").toArrow(), number),
+            brute_force(uri, ASKED[number], 3, "l2", None),
+        )

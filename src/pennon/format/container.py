@@ -15,6 +15,7 @@ from pennon.errors import DamagedFile
 from pennon.format.wire import fields, numbers
 
 FOOTER = struct.Struct("<QQQIIHH4s")
+VERSION = struct.Struct("<HH4s")
 ENTRY = struct.Struct("<QQ")
 MAGIC = b"LANC"
 PAGES = 2
@@ -31,6 +32,14 @@ def check_footer(read: Read, size: int, where: str) -> None:
         _check(_Ending(read, size))
     except (ValueError, struct.error) as error:
         raise DamagedFile(f"{where} is no sound Lance file: {error}", "Rebuild the index") from error
+
+
+def container_version(read: Read, size: int) -> tuple[int, int] | None:
+    """The version in the last bytes of a file, None where they are not those of a Lance file."""
+    if size < VERSION.size:
+        return None
+    major, minor, magic = VERSION.unpack(read(size - VERSION.size, VERSION.size))
+    return (major, minor) if magic == MAGIC else None
 
 
 class _Ending:

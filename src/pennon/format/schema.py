@@ -14,12 +14,14 @@ from pennon.format.pb import lance_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One field of the schema. `path` is what users write: `user_id`, or `address.city` for a nested leaf."""
+    """One field of the schema. `path` is what users write: `user_id`, or `address.city` for a nested leaf. `type` is
+    what filters compare and index files hold; the schema declares another for UUIDs and for tensors."""
 
     path: str
     field_id: int
     type: pa.DataType
     is_leaf: bool
+    declared: pa.DataType
 
 
 class Columns:
@@ -43,7 +45,7 @@ class Columns:
                 continue
             path = prefix + quote_identifier(proto.name)
             is_struct = pa.types.is_struct(arrow_type)
-            column = Column(path, proto.id, arrow_type, is_leaf=not is_struct)
+            column = Column(path, proto.id, stored_type(arrow_type), not is_struct, arrow_type)
             self._by_path[path] = column
             self._by_id[proto.id] = column
             if "`" in proto.name or not proto.name or parent in self._unreadable:
@@ -73,6 +75,18 @@ class Columns:
                 f"pylance cannot read a column named {path!r}, with a backtick or nothing in its name", "Rename it"
             )
         return column
+
+
+def stored_type(type_: pa.DataType) -> pa.DataType:
+    """What pylance puts into index files for values of a type: a UUID is 16 bytes there, a tensor of one dimension a
+    vector. Any other type, tensors of more dimensions among them, is what it is."""
+    vector = isinstance(type_, pa.FixedShapeTensorType) and len(type_.shape) == 1
+    return type_.storage_type if vector or isinstance(type_, pa.UuidType) else type_
+
+
+def stored_values(array: pa.Array) -> pa.Array:
+    """Values in their `stored_type`."""
+    return array if stored_type(array.type) == array.type else array.storage
 
 
 def quote_identifier(name: str) -> str:

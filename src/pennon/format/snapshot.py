@@ -28,7 +28,7 @@ from pennon.format.deletions import read_deleted_offsets
 from pennon.format.manifest import Manifest, read_manifest
 from pennon.format.reuse_file import check_external
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
-from pennon.format.schema import Column, Columns
+from pennon.format.schema import Column, Columns, stored_values
 from pennon.format.store import Location, Store, open_store, panics, reading
 
 SCAN_BATCH = 1 << 17
@@ -176,7 +176,7 @@ class Snapshot:
         with self.reading_rows():
             for batch in scanner.to_batches():
                 if batch.num_rows:
-                    yield batch.column(0), batch.column(ADDRESS).to_numpy()
+                    yield stored_values(batch.column(0)), batch.column(ADDRESS).to_numpy()
 
     def slice_rows(self, part: ScanSlice) -> int:
         return (
@@ -205,7 +205,7 @@ class Snapshot:
             low, high = np.searchsorted(picks, [start, end])
             if high > low:
                 taken = self._fragment(fragment).take((picks[low:high] - start).tolist(), columns=[column.path])
-                yield _unwrapped(taken.column(0).combine_chunks())
+                yield stored_values(_unwrapped(taken.column(0).combine_chunks()))
             start = end
 
     def sample_column(self, column: Column, fragments: Iterable[int], rows: int, seed: int) -> pa.Array:
@@ -224,7 +224,7 @@ class Snapshot:
             low, high = np.searchsorted(picks, [start, end])
             if high > low:
                 wanted[fragment.id] = (picks[low:high] - start).astype(np.uint32)
-        return self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks()
+        return stored_values(self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks())
 
     def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:

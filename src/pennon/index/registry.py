@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pennon.errors import UnknownIndexType
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.snapshot import Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.kind import IndexKind
 from pennon.index.vector.kind import VECTOR
@@ -27,8 +28,8 @@ def kind_of(segment: IndexSegment) -> IndexKind | None:
     return next((kind for kind in KINDS if segment.type_name in kind.type_names), None)
 
 
-def why_unusable(segment: IndexSegment) -> str | None:
-    """Why a segment must be skipped and its fragments scanned, None when it can be used."""
+def why_unusable(snapshot: Snapshot, segment: IndexSegment) -> str | None:
+    """Why a segment must be skipped and its fragments scanned, None when it can be used. Only the manifest is read."""
     kind = kind_of(segment)
     if segment.damage is not None:
         return segment.damage
@@ -38,4 +39,10 @@ def why_unusable(segment: IndexSegment) -> str | None:
         return f"unsupported {kind.names[0]} version {segment.index_version}"
     if segment.base_id is not None:
         return "files in another table (base path)"
-    return kind.objection(segment)
+    column = snapshot.columns.by_id(segment.field_id)
+    if column is None:
+        return "not on one column of the table"
+    objection = kind.objection(segment)
+    if objection is None and not kind.supports(column.type):
+        return f"Pennon does not support {kind.family.value} indices on columns of type {column.type}"
+    return objection

@@ -267,7 +267,7 @@ def _subjects(
     for index in indices:
         for segment in index.segments:
             kind, column = kind_of(segment), column_of(snapshot, segment)
-            if kind is None or column is None or why_unusable(segment):
+            if kind is None or column is None or why_unusable(snapshot, segment):
                 continue
             coverage = effective_coverage(segment, snapshot, reuse, index.segments)
             addresses = kind.stores_addresses(segment.index_version, snapshot.manifest.has_stable_row_ids)

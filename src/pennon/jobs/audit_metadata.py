@@ -29,7 +29,7 @@ def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse
             uuids = (segment.uuid,)
             findings.append(Finding(Severity.ERROR, index.name, uuids, segment.damage, REBUILT, Action.REBUILD))
             continue
-        reason = why_unusable(segment) or (None if column_of(snapshot, segment) else "not on one column of the table")
+        reason = why_unusable(snapshot, segment)
         if reason:
             said = f"not looked at: {reason}"
             findings.append(note(index.name, (segment.uuid,), said, "Use the tool that wrote it, or drop the index"))
@@ -73,11 +73,17 @@ def check_moves(snapshot: Snapshot) -> Finding | None:
 def check_needs(engine: Callable[[], Engine], snapshot: Snapshot) -> list[Finding]:
     state = read_state(engine, snapshot)
     findings: list[Finding] = []
-    if state is not None and state.behind:
-        said = f"{plural(len(state.behind), 'segment')} behind the Fragment Reuse Index"
-        uuids = tuple(segment.uuid for segment in state.behind)
+    if state is None:
+        return findings
+    if state.followable:
+        said = f"{plural(len(state.followable), 'segment')} behind the Fragment Reuse Index"
+        uuids = tuple(segment.uuid for segment in state.followable)
         findings.append(note(None, uuids, said, "`pennon catch-up` rewrites them; queries are right until then"))
-    if state is not None and state.removable:
+    if state.left_behind:
+        said = f"{plural(len(state.left_behind), 'segment')} behind the Fragment Reuse Index that Pennon cannot rewrite"
+        uuids = tuple(segment.uuid for segment in state.left_behind)
+        findings.append(note(None, uuids, said, "Use the tool that wrote them; queries are right until then"))
+    if state.removable:
         said = f"the Fragment Reuse Index has {plural(state.removable, 'move')} that no index file needs"
         findings.append(note(None, (), said, "`pennon trim` removes them"))
     return findings

@@ -244,7 +244,7 @@ def _commit_together(
 
 def _remapped(work: Rewriting, segment: IndexSegment, coverage: BitMap, moves: str) -> IndexSegment | None:
     """A segment with its rows at their new addresses; None where it cannot be read, and loses coverage instead."""
-    problem = why_unusable(segment)
+    problem = why_unusable(work.snapshot, segment)
     if problem is None:
         try:
             return work.move(Source(segment, FrozenBitMap(coverage)), moves)

@@ -29,6 +29,7 @@ from pennon.engine.frames import (
 )
 from pennon.engine.types import spark_form
 from pennon.errors import ColumnNotFound, InvalidArgument, UnsupportedColumn
+from pennon.format.schema import stored_type
 from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
 from pennon.index.vector.vectors import is_vector_type
 from pennon.jobs.knn_join_rows import NEIGHBOURS
@@ -86,7 +87,7 @@ def _with_columns(snapshot: Snapshot, request: SearchRequest) -> SearchRequest:
     check_columns(snapshot, request)
     columns = request.columns
     if columns is None:
-        columns = [field.name for field in snapshot.dataset.schema if not is_vector_type(field.type)]
+        columns = [field.name for field in snapshot.dataset.schema if not is_vector_type(stored_type(field.type))]
     wanted = [(ROW_ID, request.with_row_id), (ADDRESS, request.with_row_address)]
     named = dict.fromkeys([*columns, *(name for name, asked_for in wanted if asked_for)])
     named.pop(DISTANCE, None)
@@ -96,7 +97,7 @@ def _with_columns(snapshot: Snapshot, request: SearchRequest) -> SearchRequest:
 def _added_columns(snapshot: Snapshot, request: SearchRequest, prefix: str) -> pa.Schema:
     fields = [pa.field(RANK, pa.int32()), pa.field(DISTANCE, pa.float32())]
     for name in request.columns or ():
-        type_ = pa.int64() if name in METADATA_COLUMNS else spark_form(snapshot.column(name).type)
+        type_ = pa.int64() if name in METADATA_COLUMNS else spark_form(snapshot.column(name).declared)
         fields.append(pa.field(prefix + name, type_))
     return pa.schema(fields)
 

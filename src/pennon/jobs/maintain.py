@@ -161,7 +161,7 @@ class _Pass:
             rows = sum(step.rows for step in planned.due)
             return f"{plural(len(planned.due), 'index', 'indices')} optimized, {rows:,} rows written"
 
-        return self._decide("optimize", "; ".join(map(str, plan.due)), run, dry_run)
+        return self._decide("optimize", "; ".join(map(str, (*plan.due, *plan.skipped))), run, dry_run)
 
     def catch_up(self, *, dry_run: bool) -> Decision:
         reuse, policy = read_fragment_reuse(self.snapshot), self.policy

@@ -42,7 +42,7 @@ REBUILT_SHARE = 0.5
 class IndexStep:
     """What will be done to one index. `merged` segments leave the table for one new segment, which also covers `new`
     fragments; so do `discarded` ones, of whose files nothing is used. With `rebuilt` all of it is built from the data.
-    `like` is what the new segment takes after."""
+    `like` is what the new segment takes after. A `skipped` index is one that Pennon does not support."""
 
     name: str
     type: str
@@ -55,6 +55,7 @@ class IndexStep:
     rows: int
     segments: int
     reason: str
+    skipped: bool = False
 
     @property
     def due(self) -> bool:
@@ -84,14 +85,14 @@ class IndexStep:
     @property
     def action(self) -> str:
         if not self.due:
-            return "leave"
+            return "skip" if self.skipped else "leave"
         if self.rebuilt:
             return "rebuild"
         return "merge" if self.leaving else "add a delta"
 
     def __str__(self) -> str:
         if not self.due:
-            return in_line(f"{self.name}: nothing to do, {self.reason}")
+            return in_line(f"{self.name}: {'skipped' if self.skipped else 'nothing to do'}, {self.reason}")
         what = f"{plural(self.segments, 'segment')} -> {self.segments_after}"
         return in_line(f"{self.name}: {self.action}, {what}, {self.rows:,} rows written ({self.reason})")
 
@@ -104,6 +105,10 @@ class OptimizePlan:
     @property
     def due(self) -> tuple[IndexStep, ...]:
         return tuple(step for step in self.steps if step.due)
+
+    @property
+    def skipped(self) -> tuple[IndexStep, ...]:
+        return tuple(step for step in self.steps if step.skipped)
 
     def to_dict(self) -> dict[str, object]:
         return {"version": self.version, "indices": [step.to_dict() for step in self.steps]}
@@ -199,22 +204,34 @@ def _plan_index(
         rebalanced: bool = False,
         discarded: Sequence[Source] = (),
         like: IndexSegment = index.segments[0],
+        skipped: bool = False,
     ) -> IndexStep:
         rows = manifest.rows_in(new.union(*(source.coverage for source in merged)) & manifest.live)
         left_out = tuple(source.segment for source in discarded)
         own = len(index.segments)
         return IndexStep(
-            index.name, label, like, tuple(merged), left_out, tuple(new), rebuilt, rebalanced, rows, own, reason
+            index.name,
+            label,
+            like,
+            tuple(merged),
+            left_out,
+            tuple(new),
+            rebuilt,
+            rebalanced,
+            rows,
+            own,
+            reason,
+            skipped,
         )
 
-    strange = next((why for segment in index.segments if (why := why_unusable(segment))), None)
+    strange = next((why for segment in index.segments if (why := why_unusable(snapshot, segment))), None)
     if kind is None or column is None or strange:
-        return step((), BitMap(), strange or "its column was dropped")
+        return step((), BitMap(), strange or "its column was dropped", skipped=True)
     sources = _oldest_first(snapshot, index, reuse)
     try:
         damaged = [source for source in sources if _damaged(snapshot, source, reuse)]
     except UnsupportedTable as error:
-        return step((), BitMap(), error.problem)
+        return step((), BitMap(), error.problem, skipped=True)
     if len(damaged) == len(sources) and kind.family is Family.VECTOR:
         return step((), BitMap(), "its files are damaged and tell no models: create it anew")
     healthy = [source for source in sources if source not in damaged]

@@ -46,11 +46,12 @@ class ReuseState:
     tagged: bool
     needed: tuple[bool, ...]
     behind: tuple[IndexSegment, ...]
+    followable: tuple[IndexSegment, ...]  # those behind that Pennon can rewrite
 
     @property
-    def followable(self) -> tuple[IndexSegment, ...]:
-        """Those behind that Pennon can rewrite."""
-        return tuple(segment for segment in self.behind if why_unusable(segment) is None)
+    def left_behind(self) -> tuple[IndexSegment, ...]:
+        """Those that it cannot."""
+        return tuple(segment for segment in self.behind if segment not in self.followable)
 
     @property
     def removable(self) -> int:
@@ -65,7 +66,9 @@ def read_state(engine: Callable[[], Engine], snapshot: Snapshot) -> ReuseState |
     held = _held(engine, snapshot, reuse)
     old = BitMap(reuse.old_fragments)
     behind = tuple(s for s in snapshot.manifest.user_segments if s.uuid in held and held[s.uuid] & old)
-    return ReuseState(len(reuse.versions), reuse.size_bytes, reuse.tagged, _needed(reuse, held.values()), behind)
+    followable = tuple(segment for segment in behind if why_unusable(snapshot, segment) is None)
+    needed = _needed(reuse, held.values())
+    return ReuseState(len(reuse.versions), reuse.size_bytes, reuse.tagged, needed, behind, followable)
 
 
 def catch_up(engine: Callable[[], Engine], snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, int]:
@@ -204,7 +207,7 @@ def _held(engine: Callable[[], Engine], snapshot: Snapshot, reuse: FragmentReuse
     readable: list[IndexSegment] = []
     for segment in snapshot.manifest.user_segments:
         kind = kind_of(segment)
-        if kind is None or why_unusable(segment) is not None:
+        if kind is None or why_unusable(snapshot, segment) is not None:
             held[segment.uuid] = BitMap(reuse.old_fragments)
         elif kind.stores_addresses(segment.index_version, stable):
             readable.append(segment)

@@ -17,6 +17,7 @@ from pyroaring import BitMap
 from pennon.engine import Engine
 from pennon.errors import InvalidArgument, InvalidFilter, PennonError
 from pennon.format.column_update import ColumnFile, commit_column_update, discard_column_file, write_column_file
+from pennon.format.schema import stored_values
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.retry import on_newest
 
@@ -48,7 +49,7 @@ class Updated:
 def update_column(engine: Callable[[], Engine], snapshot: Snapshot, update: ColumnUpdate) -> tuple[Snapshot, Updated]:
     """May raise InvalidFilter for SQL that makes no sense, before anything is written."""
     column = snapshot.column(update.column)
-    _check(snapshot, update, column.type)
+    _check(snapshot, update, column.declared)
     pin, tasks = snapshot.pin(), _fragments(snapshot)
     rows = snapshot.manifest.rows_in(BitMap(tasks))
     results = engine().map("update", partial(_update_fragment, pin, update), tasks, rows=rows)
@@ -68,7 +69,7 @@ def update_column(engine: Callable[[], Engine], snapshot: Snapshot, update: Colu
 
 def count_update(engine: Callable[[], Engine], snapshot: Snapshot, update: ColumnUpdate) -> Updated:
     """What `update_column` would change. Without a condition that is known at once."""
-    _check(snapshot, update, snapshot.column(update.column).type)
+    _check(snapshot, update, snapshot.column(update.column).declared)
     tasks = _fragments(snapshot)
     rows = snapshot.manifest.rows_in(BitMap(tasks))
     if update.where is None:
@@ -112,7 +113,7 @@ def _update_fragment(pin: Pin, update: ColumnUpdate, fragment: int) -> tuple[Col
         rows = snapshot.count_in_fragment(fragment, update.where)
     if not rows:
         return None
-    type_ = snapshot.column(update.column).type
+    type_ = snapshot.column(update.column).declared
 
     def values() -> Iterator[pa.Array]:
         for batch in snapshot.project(fragment, update.projection):
@@ -120,6 +121,8 @@ def _update_fragment(pin: Pin, update: ColumnUpdate, fragment: int) -> tuple[Col
             if update.where is None:
                 yield after
             else:
-                yield pc.if_else(batch.column(CHOSEN).fill_null(False), after, batch.column(BEFORE))
+                # pyarrow chooses between plain values only.
+                before = stored_values(batch.column(BEFORE))
+                yield pc.if_else(batch.column(CHOSEN).fill_null(False), stored_values(after), before).cast(type_)
 
     return write_column_file(pin, fragment, update.column, values()), rows

@@ -173,8 +173,8 @@ class Catalog:
     def _add(self, index: LogicalIndex) -> None:
         usable: list[UsableSegment] = []
         for segment in index.segments:
-            column = self.snapshot.columns.by_id(segment.fields[0]) if len(segment.fields) == 1 else None
-            reason = why_unusable(segment) or (None if column else "not on one column of the table")
+            column = self.snapshot.columns.by_id(segment.field_id)
+            reason = why_unusable(self.snapshot, segment)
             kind = kind_of(segment)
             if reason or column is None or kind is None:
                 self.skipped.append(Skipped(index.name, segment.uuid, reason or ""))

@@ -105,7 +105,7 @@ def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None)
     segments: list[Segment] = []
     for segment in index.segments:
         live = effective_coverage(segment, snapshot, reuse, index.segments)
-        unusable = why_unusable(segment)
+        unusable = why_unusable(snapshot, segment)
         if unusable is None:
             covered |= live
         segments.append(

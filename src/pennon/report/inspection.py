@@ -47,8 +47,8 @@ def inspect(snapshot: Snapshot, segment: IndexSegment, *, open_: bool) -> Inspec
 
 def _open(snapshot: Snapshot, segment: IndexSegment) -> Inspection:
     kind = kind_of(segment)
-    column = snapshot.columns.by_id(segment.fields[0]) if len(segment.fields) == 1 else None
-    if kind is None or column is None or why_unusable(segment):
+    column = snapshot.columns.by_id(segment.field_id)
+    if kind is None or column is None or why_unusable(snapshot, segment):
         return Inspection(opened=True)
     match kind.open(snapshot, segment, column, None, ByteCache(0)):
         case BTreeSegment() as found:

@@ -17,7 +17,7 @@ from pennon.index.vector.details import TYPE_NAMES, TYPE_URL, VectorDetails, unk
 from pennon.index.vector.kinds import VECTOR_KINDS, VectorKind
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.segment import VectorSegment
-from pennon.index.vector.storage import read_kind
+from pennon.index.vector.storage import AUXILIARY_FILE, INDEX_FILE, OLDER_LAYOUT, read_kind
 from pennon.index.vector.vectors import is_vector_type
 
 
@@ -51,7 +51,9 @@ class VectorFamily:
 
     def objection(self, segment: IndexSegment) -> str | None:
         metric = unknown_metric(segment.details)
-        return None if metric is None else f"a vector index for the metric {metric}, which is not known here"
+        if metric is not None:
+            return f"a vector index for the metric {metric}, which is not known here"
+        return OLDER_LAYOUT if INDEX_FILE in segment.file_sizes and AUXILIARY_FILE not in segment.file_sizes else None
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         return not stable_row_ids

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from pennon.errors import BuildFailed, DamagedFile, UnsupportedTable
+from pennon.format.container import container_version
 from pennon.format.files import LanceFile, write_lance_file
 from pennon.format.index_metadata import IndexFile
 from pennon.format.pb import lance_pb2 as pb
@@ -44,6 +46,12 @@ DISTANCE_KEY, STORAGE_KEY = "distance_type", "storage_metadata"
 OLD_STORAGE_KEYS = ("lance:pq", "lance:sq", "lance:rabit")
 SUB_INDEX_KEYS = {SubIndex.FLAT: "lance:flat", SubIndex.HNSW: "lance:hnsw"}
 IVF_BUFFER = 1
+
+# Containers before this version hold IVF_PQ in one file, by an older layout; pylance still writes it on request.
+FIRST_CONTAINER = (0, 3)
+OLDER_LAYOUT = (
+    f"its files have the older layout of vector indices, without {AUXILIARY_FILE}, which Pennon does not read"
+)
 
 FLAT_SCHEMA = pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)])
 
@@ -163,10 +171,13 @@ def _write_runs(
 
 
 class VectorFiles:
-    """A segment's two files, opened and checked against each other. Whatever does not fit is `DamagedFile`."""
+    """A segment's two files, opened and checked against each other. Whatever does not fit is `DamagedFile`; files of
+    the older layout, and kinds or metrics that are not known, are `UnsupportedTable`."""
 
     def __init__(self, store: Store, directory: str, sizes: Mapping[str, int] | None = None) -> None:
         sizes = sizes or {}
+        if AUXILIARY_FILE not in sizes and _is_older(store, f"{directory}/{INDEX_FILE}", sizes.get(INDEX_FILE)):
+            raise UnsupportedTable(f"{store.describe(directory)}: {OLDER_LAYOUT}")
         self.index = LanceFile(store, f"{directory}/{INDEX_FILE}", sizes.get(INDEX_FILE))
         self.auxiliary = LanceFile(store, f"{directory}/{AUXILIARY_FILE}", sizes.get(AUXILIARY_FILE))
         try:
@@ -266,6 +277,16 @@ class VectorFiles:
             found = to_lists(column).type if column.ndim == 2 else pa.from_numpy_dtype(column.dtype)
             if found != field.type:
                 raise ValueError(f"{found} in the column {field.name}, where {field.type} is expected")
+
+
+def _is_older(store: Store, path: str, recorded: int | None) -> bool:
+    """Told by the version of the container, where the size of the file is known."""
+    try:
+        size = recorded or store.size(path)
+        version = container_version(partial(store.read_range, path), size) if size else None
+    except (DamagedFile, OSError):
+        return False
+    return version is not None and version < FIRST_CONTAINER
 
 
 def read_kind(store: Store, directory: str, sizes: Mapping[str, int]) -> tuple[VectorKind, Metric]:

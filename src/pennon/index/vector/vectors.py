@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pennon.format.schema import stored_values
+
 Floats = npt.NDArray[np.float32]
 Vectors = npt.NDArray[np.floating[Any]]
 Codes = npt.NDArray[np.uint8]
@@ -29,7 +31,9 @@ def is_vector_type(type_: pa.DataType) -> bool:
 
 
 def to_matrix(column: pa.Array) -> tuple[npt.NDArray[Any], Mask]:
-    """The rows of a fixed-size list column, and which of them are whole: not NULL and without a NULL item."""
+    """The rows of a column of fixed-size lists or one-dimensional tensors, and which of them are whole: not NULL and
+    without a NULL item."""
+    column = stored_values(column)
     width = column.type.list_size
     items = column.values.slice(column.offset * width, len(column) * width)
     whole = np.ones(len(column), dtype=np.bool_)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument, UnsupportedColumn
-from pennon.format.schema import Column
+from pennon.format.schema import Column, stored_values
 from pennon.format.snapshot import Snapshot
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.threads import cores
@@ -165,10 +165,12 @@ def _to_numpy(given: VectorLike) -> npt.NDArray[Any]:
         return given
     try:
         if isinstance(given, pa.Scalar):
+            given = given.value if isinstance(given, pa.ExtensionScalar) else given
             given = given.values if hasattr(given, "values") else given.as_py()
         if isinstance(given, pa.ChunkedArray):
             given = given.combine_chunks()
         if isinstance(given, pa.Array):
+            given = stored_values(given)
             if pa.types.is_fixed_size_list(given.type) and not given.null_count:
                 matrix, whole = to_matrix(given)
                 return matrix if whole.all() else np.array([None])
