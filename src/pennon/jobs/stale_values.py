@@ -29,7 +29,7 @@ def held_fragments(base: Snapshot, segment: IndexSegment, among: BitMap, reuse: 
     """Which of these fragments the segment's files may hold rows of. None is left out; metadata decides where it can,
     else the ids in the files do."""
     among = among & base.manifest.live
-    if not among or why_unusable(segment) is not None:
+    if not among or why_unusable(base, segment) is not None:
         return BitMap()
     kind = kind_of(segment)
     recorded = read_contents(base.store, segment)
