@@ -39,7 +39,7 @@ class VectorHistory(Maintenance):
         self.directory = Path(tempfile.mkdtemp(prefix="pennon-vectors-"))
         self.uri = str(self.directory / "t.lance")
         self.next_id = 0
-        self.changed_in_place = False
+        self.moved_by_pylance = False
 
     def teardown(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -92,7 +92,6 @@ class VectorHistory(Maintenance):
             if some:
                 changed = pa.table({"_rowid": some, "v": vectors(len(some), seed)})
                 change_in_place(self.uri, fragment, changed, way)
-        self.changed_in_place = True
 
     @precondition(lambda self: not self.stable_row_ids)
     @rule(
@@ -176,6 +175,7 @@ class VectorHistory(Maintenance):
     @rule(rows=st.sampled_from([60, 100, 1000]))
     def stock_compact_deferred(self, rows: int) -> None:
         self.dataset().optimize.compact_files(target_rows_per_fragment=rows, defer_index_remap=True)
+        self.moved_by_pylance = self.moved_by_pylance or self.has_reuse()
 
     @invariant()
     def answers_equal_brute_force(self) -> None:
@@ -195,7 +195,13 @@ class VectorHistory(Maintenance):
                 same_neighbours(batch.take(own), *expected[number])
         if self.metric() is not None:
             for query, (ids, distances) in zip(queries, brute_force(self.uri, queries, metric, None), strict=True):
-                found = stock_neighbours(self.uri, query, metric)
+                try:
+                    found = stock_neighbours(self.uri, query, metric)
+                except pa.ArrowInvalid as error:
+                    # Its own deferred compactions drop rows that graphs have; Pennon's never do.
+                    if "HNSW graph has" not in str(error) or not self.moved_by_pylance:
+                        raise
+                    break
                 if self.stable_row_ids:
                     none_is_old(found, ids, distances)  # it gives fewer answers than asked for
                 else:

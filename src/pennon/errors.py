@@ -97,3 +97,7 @@ class DamagedIndexWarning(PennonWarning):
 
 class CoverageWarning(PennonWarning):
     """Fragments changed while an index was built and were left out of its coverage."""
+
+
+class CompactionWarning(PennonWarning):
+    """Fragments were left out of a compaction."""

@@ -11,7 +11,7 @@ import pytest
 
 import pennon
 from pennon.engine import Engine
-from pennon.errors import UnsupportedTable
+from pennon.errors import CompactionWarning, UnsupportedTable
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.vector.vectors import to_lists
@@ -171,3 +171,45 @@ def test_indices_by_stable_ids_follow_to_the_new_fragments_and_nowhere_else(tmp_
     assert len(covered) == 2
     assert set(covered) | {0} == set(table._snapshot.manifest.fragments)
     check(table)
+
+
+HNSW = ["IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ"]
+
+
+def graph_table(path: Path, kind: str) -> Table:
+    """Half of the fragments have deleted rows, and a graph over all of them."""
+    for number in range(6):
+        lance.write_dataset(rows(50, number * 50), path, mode="append" if number else "create")
+    options = {"num_sub_vectors": 4} if kind.endswith("PQ") else {}
+    table = pennon.open(path)
+    table.create_index("v", kind, num_partitions=2, max_iters=3, **options)
+    table.create_index("k", batch_size=16)
+    lance.dataset(path).delete("id < 150 and id % 5 = 0")
+    table.refresh()
+    return table
+
+
+@pytest.mark.parametrize("kind", HNSW)
+def test_pylance_can_search_graphs_after_a_deferred_compaction_of_deleted_rows(tmp_path: Path, kind: str) -> None:
+    table = graph_table(tmp_path / "t.lance", kind)
+    plan = table.plan_compact(remap="deferred")
+    assert plan.held_back == (0, 1, 2, 3, 4, 5)  # one group, of which three fragments have deleted rows
+    with pytest.warns(CompactionWarning, match="HNSW"):
+        table.compact(remap="deferred")
+    check(table)
+    table.compact(remap="immediate")
+    assert lance.dataset(table.uri).stats.dataset_stats()["num_fragments"] == 1
+    check(table)
+
+
+@pytest.mark.parametrize("kind", HNSW)
+def test_graphs_whose_deleted_rows_pylance_moved_are_reported_and_healed(tmp_path: Path, kind: str) -> None:
+    table = graph_table(tmp_path / "t.lance", kind)
+    lance.dataset(table.uri).optimize.compact_files(defer_index_remap=True)
+    with pytest.raises(pa.ArrowInvalid, match="HNSW graph has"):
+        check(table)
+    findings = [f for f in table.audit().findings if f.index == "v_idx" and "pylance may fail" in f.problem]
+    assert [f.severity for f in findings] == ["warning"]
+    table.catch_up_indices()
+    check(table)
+    assert not [f for f in table.audit().findings if "pylance may fail" in f.problem]

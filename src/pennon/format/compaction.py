@@ -130,6 +130,10 @@ class CompactionTask:
     content: str = field(repr=False)
 
     @property
+    def ids(self) -> BitMap:
+        return BitMap(f.id for f in self.fragments)
+
+    @property
     def rows(self) -> int:
         return sum(f.live_rows for f in self.fragments)
 

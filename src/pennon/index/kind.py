@@ -91,6 +91,10 @@ class IndexKind(Protocol):
         """Why a segment of a known version cannot be used, as far as the manifest tells."""
         ...
 
+    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
+        """Whether pylance can read a segment some of whose rows the Fragment Reuse Index no longer leads to."""
+        ...
+
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         """Whether stored ids are row addresses; they are stable row ids otherwise."""
         ...

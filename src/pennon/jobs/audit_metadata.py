@@ -13,7 +13,7 @@ from pennon.format.housekeeping import orphans
 from pennon.format.index_metadata import IndexSegment, LogicalIndex
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
-from pennon.index.registry import why_unusable
+from pennon.index.registry import kind_of, why_unusable
 from pennon.jobs.audit_report import Action, Finding, Severity
 from pennon.jobs.describe import plural
 from pennon.jobs.reuse import read_state
@@ -79,6 +79,7 @@ def check_needs(engine: Callable[[], Engine], snapshot: Snapshot) -> list[Findin
         said = f"{plural(len(state.followable), 'segment')} behind the Fragment Reuse Index"
         uuids = tuple(segment.uuid for segment in state.followable)
         findings.append(note(None, uuids, said, "`pennon catch-up` rewrites them; queries are right until then"))
+    findings += [_unsearchable(s) for s in state.behind if _lost_rows(snapshot, s)]
     if state.left_behind:
         said = f"{plural(len(state.left_behind), 'segment')} behind the Fragment Reuse Index that Pennon cannot rewrite"
         uuids = tuple(segment.uuid for segment in state.left_behind)
@@ -87,6 +88,20 @@ def check_needs(engine: Callable[[], Engine], snapshot: Snapshot) -> list[Findin
         said = f"the Fragment Reuse Index has {plural(state.removable, 'move')} that no index file needs"
         findings.append(note(None, (), said, "`pennon trim` removes them"))
     return findings
+
+
+def _lost_rows(snapshot: Snapshot, segment: IndexSegment) -> bool:
+    """Whether a deferred compaction may have dropped rows of a segment that pylance does not read without them."""
+    kind, reuse = kind_of(segment), read_fragment_reuse(snapshot)
+    if reuse is None or kind is None or kind.outlives_lost_rows(snapshot, segment):
+        return False
+    return any(d.num_deleted_rows for version in reuse.versions for group in version.groups for d in group.old)
+
+
+def _unsearchable(segment: IndexSegment) -> Finding:
+    problem = "pylance may fail to search it: a deferred compaction dropped deleted rows that are in its graphs"
+    remedy = "`pennon catch-up` rewrites it; searches of Pennon are right"
+    return Finding(Severity.WARNING, segment.name, (segment.uuid,), problem, remedy)
 
 
 def check_orphans(snapshot: Snapshot) -> list[Finding]:

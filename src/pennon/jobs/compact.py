@@ -15,7 +15,15 @@ from typing import TypedDict
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, InvalidArgument, PennonError, UnsupportedTable
+from pennon.errors import (
+    CommitConflict,
+    CompactionWarning,
+    CoverageWarning,
+    DamagedFile,
+    InvalidArgument,
+    PennonError,
+    UnsupportedTable,
+)
 from pennon.format.compaction import (
     CompactionOptions,
     CompactionTask,
@@ -45,6 +53,10 @@ from pennon.jobs.scratch import committing, scratch_directory
 
 REMAPS = ("immediate", "deferred", "drop")
 MOVES_FILE = "moves.binpb"
+HELD_BACK = (
+    "pylance fails to search an HNSW index after a deferred compaction has dropped deleted rows it covers;"
+    " compact them with remap='immediate'"
+)
 
 
 class CompactionChoices(TypedDict, total=False):
@@ -70,6 +82,7 @@ class CompactPlan:
     remap: str
     tasks: tuple[CompactionTask, ...] = field(repr=False)
     segments: tuple[str, ...]  # names of the indices of segments that know rows that move
+    held_back: tuple[int, ...] = ()  # fragments that cannot be compacted this way, for the sake of pylance's searches
 
     @property
     def due(self) -> bool:
@@ -103,11 +116,15 @@ class CompactPlan:
             "deleted_rows": self.deleted_rows,
             "size_bytes": self.size_bytes,
             "segments": list(self.segments),
+            "held_back": list(self.held_back),
         }
 
     def __str__(self) -> str:
+        left = ""
+        if self.held_back:
+            left = f"; {plural(len(self.held_back), 'fragment')} held back ({HELD_BACK})"
         if not self.due:
-            return "compaction: nothing to rewrite"
+            return f"compaction: nothing to rewrite{left}"
         size = f", {human_bytes(self.size_bytes)}" if self.size_bytes is not None else ""
         gone = f", {self.deleted_rows:,} deleted rows dropped" if self.deleted_rows else ""
         touched = plural(len(self.segments), "index segment")
@@ -118,7 +135,7 @@ class CompactPlan:
         }
         return (
             f"compaction: {plural(self.fragments, 'fragment')} in {plural(len(self.tasks), 'group')},"
-            f" {self.rows:,} rows{size}{gone}; {then[self.remap]}"
+            f" {self.rows:,} rows{size}{gone}; {then[self.remap]}{left}"
         )
 
 
@@ -134,12 +151,21 @@ def plan_compact(snapshot: Snapshot, choices: CompactionChoices, remap: str) -> 
             f"the Fragment Reuse Index of {snapshot.uri} has the newer tagged form", "Use remap='deferred'"
         )
     tasks = plan_compaction(snapshot, CompactionOptions(**choices)).tasks
-    moving = BitMap(f.id for task in tasks for f in task.fragments)
-    return CompactPlan(snapshot.uri, snapshot.version, remap, tasks, tuple(s.name for s in _touched(snapshot, moving)))
+    fragile = _fragile(snapshot) if remap == "deferred" else BitMap()
+    held_back = tuple(f.id for task in tasks if task.ids & fragile for f in task.fragments)
+    tasks = tuple(task for task in tasks if not task.ids & fragile)
+    touched = _touched(snapshot, BitMap().union(*(task.ids for task in tasks)))
+    return CompactPlan(snapshot.uri, snapshot.version, remap, tasks, tuple(s.name for s in touched), held_back)
 
 
 def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan, memory_bytes: int) -> Snapshot:
     """Do what was planned on `snapshot`. Fragments that others change meanwhile are left as they are."""
+    if plan.held_back:
+        warnings.warn(
+            f"fragments {list(plan.held_back)} of {snapshot.uri} are not compacted: {HELD_BACK}",
+            CompactionWarning,
+            stacklevel=2,
+        )
     if not plan.due:
         return snapshot
     rewritten = engine().map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks, rows=plan.rows)
@@ -152,7 +178,7 @@ def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan,
 
     def attempt(base: Snapshot) -> Snapshot:
         nonlocal groups
-        groups = _valid(base, groups)
+        groups = _valid(base, groups, plan.remap)
         return commit(base, groups)
 
     try:
@@ -164,9 +190,10 @@ def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan,
         raise
 
 
-def _valid(base: Snapshot, groups: Sequence[Rewritten]) -> list[Rewritten]:
-    """Groups whose fragments are as they were read. The work on others is lost, and said so."""
-    valid = [group for group in groups if still_valid(base, group)]
+def _valid(base: Snapshot, groups: Sequence[Rewritten], remap: str) -> list[Rewritten]:
+    """Groups whose fragments are as they were read. The work on others is lost, with a warning."""
+    fragile = _fragile(base) if remap == "deferred" else BitMap()
+    valid = [group for group in groups if still_valid(base, group) and not group.old_ids & fragile]
     lost = [group for group in groups if group not in valid]
     for group in lost:
         discard(base.store, group)
@@ -183,6 +210,18 @@ def _valid(base: Snapshot, groups: Sequence[Rewritten]) -> list[Rewritten]:
             stacklevel=2,
         )
     return valid
+
+
+def _fragile(base: Snapshot) -> BitMap:
+    """Fragments with deleted rows that must not move for the Fragment Reuse Index alone to follow: pylance could not
+    search a segment that covers them."""
+    marked = BitMap(f.id for f in base.manifest.fragments.values() if f.deletion_file is not None)
+    reuse, fragile = read_fragment_reuse(base), BitMap()
+    for segment in base.manifest.user_segments if marked else ():
+        kind = kind_of(segment)
+        if kind is not None and not kind.outlives_lost_rows(base, segment):
+            fragile |= effective_coverage(segment, base, reuse) & marked
+    return fragile
 
 
 def _touched(base: Snapshot, moving: BitMap) -> list[IndexSegment]:

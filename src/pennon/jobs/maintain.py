@@ -136,7 +136,8 @@ class _Pass:
         dropped = first.deleted_rows >= policy.materialize_deletions_threshold * max(1, first.rows + first.deleted_rows)
         fragments = plural(len(self.snapshot.manifest.fragments), "fragment")
         if not first.due or (gain < least and not (first.deleted_rows and dropped)):
-            return Decision("compact", False, f"{fragments}; compaction would save {gain} of them, fewer than {least}")
+            reason = f"{fragments}; compaction would save {gain} of them, fewer than {least}"
+            return Decision("compact", False, f"{reason}; {first}" if first.held_back else reason)
         reason = f"{fragments}; {first.fragments} can become {first.fragments - gain}"
         if first.deleted_rows:
             reason += f", {first.deleted_rows:,} deleted rows can go"

@@ -203,7 +203,10 @@ def _check_owners(base: Snapshot, name: str, change: Change, reuse: FragmentReus
 
 def _still_valid(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> IndexSegment:
     """The segment without fragments whose indexed column changed since it was scanned."""
-    reuse = read_fragment_reuse(now)
+    kind = kind_of(segment)
+    # Rows may have been deleted before they were moved.
+    movable = kind is None or kind.outlives_lost_rows(now, segment)
+    reuse = read_fragment_reuse(now) if movable else None
     kept = BitMap(
         f for f in segment.fragments if all(_unchanged(scanned, now, reuse, f, field) for field in segment.fields)
     )

@@ -36,6 +36,9 @@ class BTreeKind:
     def objection(self, segment: IndexSegment) -> str | None:
         return None
 
+    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
+        return True
+
     def version_for(self, stable_row_ids: bool) -> int:
         # Stock writes 0 on ordinary tables and 1 on tables with stable row ids; one name may not mix the two.
         return ADDRESSES_DESPITE_STABLE_IDS if stable_row_ids else 0

@@ -14,7 +14,7 @@ from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse import FragmentReuse
 from pennon.index.kind import Family
 from pennon.index.vector.details import TYPE_NAMES, TYPE_URL, VectorDetails, unknown_metric
-from pennon.index.vector.kinds import VECTOR_KINDS, VectorKind
+from pennon.index.vector.kinds import VECTOR_KINDS, SubIndex, VectorKind
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.segment import VectorSegment
 from pennon.index.vector.storage import AUXILIARY_FILE, INDEX_FILE, OLDER_LAYOUT, read_kind
@@ -54,6 +54,11 @@ class VectorFamily:
         if metric is not None:
             return f"a vector index for the metric {metric}, which is not known here"
         return OLDER_LAYOUT if INDEX_FILE in segment.file_sizes and AUXILIARY_FILE not in segment.file_sizes else None
+
+    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
+        """pylance drops lost rows from the codes as it loads them, finds the graph larger, and fails the search."""
+        known = self.described(snapshot, segment)
+        return known is not None and known[0].sub_index is not SubIndex.HNSW
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         return not stable_row_ids
