@@ -211,3 +211,19 @@ def test_a_record_that_is_not_valid_is_not_used(tmp_path: Path) -> None:
         record.write_bytes(record.read_bytes().replace(b"fragments", b"fragmentz"))
     pennon.open(uri).optimize(num_indices_to_merge=0)
     check(uri)
+
+
+def test_catching_up_keeps_an_index_that_covers_nothing_any_more(tmp_path: Path) -> None:
+    uri = table_of(tmp_path / "t.lance")
+    build(uri)
+    compact_deferred(uri, "pennon")
+    table = pennon.open(uri)
+    table.update_column("s", "s + 1000")
+    assert {index.name: index.coverage for index in table.indices()} == {"s_idx": 0.0, "v_idx": 1.0}
+    table.catch_up_indices()
+    table.trim_fragment_reuse()
+    assert table.fragment_reuse() is None
+    assert {index.name: index.coverage for index in table.indices()} == {"s_idx": 0.0, "v_idx": 1.0}
+    table.optimize()
+    assert {index.name: index.coverage for index in table.indices()} == {"s_idx": 1.0, "v_idx": 1.0}
+    assert all(stock_answer(uri, filter)[0] == full_scan(uri, filter) for filter in FILTERS)

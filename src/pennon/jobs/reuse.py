@@ -77,15 +77,14 @@ def catch_up(engine: Callable[[], Engine], snapshot: Snapshot, memory_bytes: int
     work, newest, done = Rewriting(engine, snapshot, memory_bytes), snapshot, 0
     reuse = read_fragment_reuse(snapshot)
     for segment in state.followable if state else ():
-        coverage = effective_coverage(segment, snapshot, reuse, snapshot.manifest.user_segments)
+        coverage = _coverage(snapshot, segment, reuse)
         try:
-            new = _caught_up(work, Source(segment, FrozenBitMap(coverage))) if coverage else None
+            new = _caught_up(work, Source(segment, FrozenBitMap(coverage)))
         except UnsupportedTable:
             continue  # stays behind, as those do that the manifest says it of
-        with committing(snapshot, [new] if new else []):
-            newest = publish(snapshot, replace_segments(segment.name, [new] if new else [], [segment]))
-        if new is not None:
-            snapshot.store.delete_directory(new.directory, keep=new.file_sizes)
+        with committing(snapshot, [new]):
+            newest = publish(snapshot, replace_segments(segment.name, [new], [segment]))
+        snapshot.store.delete_directory(new.directory, keep=new.file_sizes)
         done += 1
     return newest, done
 
@@ -201,12 +200,15 @@ def _needed(reuse: FragmentReuse, held: Iterable[BitMap]) -> tuple[bool, ...]:
 
 
 def _held(engine: Callable[[], Engine], snapshot: Snapshot, reuse: FragmentReuse) -> dict[str, BitMap]:
-    """By segment, the fragments of the addresses in its files. Where files cannot be read: of all that ever were."""
+    """By segment that covers something, the fragments of the addresses in its files. Where files cannot be read: of all
+    that ever were."""
     stable = snapshot.manifest.has_stable_row_ids
     held: dict[str, BitMap] = {}
     readable: list[IndexSegment] = []
     for segment in snapshot.manifest.user_segments:
         kind = kind_of(segment)
+        if not _coverage(snapshot, segment, reuse):
+            continue  # no query takes a row of it
         if kind is None or why_unusable(snapshot, segment) is not None:
             held[segment.uuid] = BitMap(reuse.old_fragments)
         elif kind.stores_addresses(segment.index_version, stable):
@@ -217,6 +219,11 @@ def _held(engine: Callable[[], Engine], snapshot: Snapshot, reuse: FragmentReuse
         everything = BitMap(reuse.old_fragments)
         held |= {s.uuid: everything if f is None else f for s, f in zip(readable, found, strict=True)}
     return held
+
+
+def _coverage(snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> BitMap:
+    siblings = [s for s in snapshot.manifest.user_segments if s.name == segment.name]
+    return effective_coverage(segment, snapshot, reuse, siblings)
 
 
 def _fragments_in(pin: Pin, segment: IndexSegment) -> BitMap | None:
