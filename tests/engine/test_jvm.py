@@ -69,9 +69,9 @@ MOMENTS = {
     # Whatever Spark's client may wait for: a connection that nobody ends.
     "unnoticed by the client": """
 engine = Engine.attach()
-from pyspark.sql import DataFrame
-DataFrame.toArrow = lambda self: threading.Event().wait()
-killed(1.5, lambda: engine.map('m', abs, [1]))""",
+from pyspark.sql.classic.dataframe import DataFrame
+DataFrame.toArrow = lambda self: (kill(), threading.Event().wait())
+engine.map('m', abs, [1])""",
 }
 
 
