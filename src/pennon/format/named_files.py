@@ -33,7 +33,8 @@ def unnamed(snapshot: Snapshot, paths: set[str], read: set[str] | None = None) -
     be without a name then.
     """
     store = snapshot.store
-    left = paths - set(_named_by(snapshot.manifest))
+    left = set(paths)
+    left.difference_update(_named_by(snapshot.manifest))
     newest = _newest(snapshot)
     left.difference_update(_named_by(newest.manifest))
     manifests = _manifests(store)
