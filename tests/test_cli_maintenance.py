@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+import pennon
 from pennon.errors import BuildFailed, CommitConflict
 from pennon.jobs.maintain import MaintenancePolicy
 from pennon.table import Table
@@ -116,6 +118,31 @@ def test_compact_makes_fragments_of_the_size_asked_for(uri: str) -> None:
     check_answers(uri)
 
 
+@pytest.mark.parametrize("threshold", ["0", "0.0"])
+def test_a_threshold_of_zero_drops_every_deleted_row_as_pylance_does(uri: str, threshold: str, tmp_path: Path) -> None:
+    """Fragments of full size, one of which lacks one row: by every way that leads to a compaction."""
+    lance.dataset(uri).delete("id = 7")
+    options = {"target_rows_per_fragment": 40, "materialize_deletions_threshold": float(threshold)}
+    copies = [str(shutil.copytree(uri, tmp_path / f"{number}.lance")) for number in range(4)]
+    lance.dataset(uri).optimize.compact_files(**options)
+    expected = live_and_deleted(uri)
+    assert expected == [(39, 0), *[(40, 0)] * 4]
+    chosen = ["--target-rows-per-fragment", "40", "--deletions-threshold", threshold]
+    assert "1 deleted rows dropped" in done("compact", copies[0], *chosen)
+    done("maintain", copies[1], *chosen)
+    pennon.open(copies[2]).compact(target_rows_per_fragment=40, materialize_deletions_threshold=int(float(threshold)))
+    policy = MaintenancePolicy(target_rows_per_fragment=40, materialize_deletions_threshold=int(float(threshold)))
+    assert pennon.open(copies[3]).maintain(policy).failed == ()
+    for copy in copies:
+        assert live_and_deleted(copy) == expected
+        check_answers(copy)
+
+
+def live_and_deleted(uri: str) -> list[tuple[int, int]]:
+    found = lance.dataset(uri).get_fragments()
+    return sorted((fragment.count_rows(), fragment.num_deletions) for fragment in found)
+
+
 def test_the_life_of_a_fragment_reuse_index(uri: str) -> None:
     assert "has no Fragment Reuse Index" in done("fragment-reuse", uri)
     assert "Fragment Reuse" not in done("indices", uri)
@@ -159,6 +186,64 @@ def test_maintain_does_what_is_due_and_says_why(uri: str) -> None:
     [index] = as_json("indices", uri)
     assert index["coverage"] == 1.0
     check_answers(uri)
+
+
+def without_a_file(uri: str) -> None:
+    """Rows are appended that no index covers, and their data file is lost."""
+    before = set(Path(uri, "data").iterdir())
+    append(uri, 200, 10)
+    [lost] = set(Path(uri, "data").iterdir()) - before
+    lost.unlink()
+
+
+def test_a_step_that_fails_is_exit_code_1(uri: str) -> None:
+    done("compact", uri, "--remap", "deferred")
+    without_a_file(uri)
+    options = ("--no-compact", "--max-reuse-versions", "0")
+    shown = run("maintain", uri, *options)
+    assert shown.exit_code == 1
+    assert "-> failed: " in shown.stdout
+    assert (shown.stderr.count("error:"), "Traceback" in shown.output) == (0, False)
+    failed = run("maintain", uri, *options, "--output", "json")
+    assert failed.exit_code == 1
+    steps = {d["step"]: d for d in json.loads(failed.stdout)["decisions"]}
+    assert {step: d["status"] for step, d in steps.items()} == {
+        "compact": "not due",
+        "optimize": "failed",
+        "catch up": "not due",  # done before
+        "trim": "not due",
+        "orphans": "not due",
+        "versions": "not due",
+    }
+    assert steps["optimize"]["outcome"].startswith("failed: ")
+    # The other steps were done all the same.
+    assert "catch up   due" in shown.stdout
+    assert as_json("fragment-reuse", uri) is None
+
+
+def test_a_plan_of_maintenance_has_a_status_for_each_step(uri: str) -> None:
+    append(uri, 200, 100)
+    planned = as_json("maintain", uri, "--dry-run")["decisions"]
+    assert {d["status"] for d in planned} == {"due", "not due"}
+    ended = as_json("maintain", uri)["decisions"]
+    assert [d["status"] for d in ended][:3] == ["done", "done", "not due"]
+
+
+def test_passes_go_on_after_a_step_that_fails(uri: str) -> None:
+    without_a_file(uri)
+    with mock.patch("pennon.cli.maintenance.sleep"):
+        result = run("maintain", uri, "--every", "10m", "--passes", "2", "--no-compact", "--output", "json")
+    assert result.exit_code == 0
+    passes = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [[d["status"] for d in each["decisions"]].count("failed") for each in passes] == [1, 1]
+
+
+def test_a_conflict_with_other_writers_is_no_failure(uri: str) -> None:
+    append(uri, 200, 10)
+    with mock.patch("pennon.jobs.maintain.optimize", side_effect=CommitConflict("in the way")):
+        result = run("maintain", uri, "--no-compact", "--output", "json")
+    assert result.exit_code == 0
+    assert [d["status"] for d in json.loads(result.stdout)["decisions"] if d["due"]] == ["conflict"]
 
 
 def test_a_policy_that_leaves_everything_undone(uri: str) -> None:

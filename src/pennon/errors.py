@@ -72,6 +72,10 @@ class CommitConflict(PennonError):
     """Another writer changed the table so that this work can no longer be committed."""
 
 
+class StoreReadOnly(PennonError):
+    """A file of the table cannot be deleted."""
+
+
 class JavaNotFound(PennonError):
     """Spark needs Java and none that fits was found."""
 

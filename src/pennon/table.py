@@ -235,9 +235,10 @@ class Table:
         no_jobs_running: bool = False,
         dry_run: bool = False,
     ) -> CleanedOrphans:
-        """Delete index directories that no version, branch or tag names and that nothing was written to for
-        `older_than`: longer than any job may run, since what it writes is named only by its commit. With
-        `no_jobs_running`, less than a day will do, and what an object store has, which tells no ages, goes too."""
+        """Delete index directories and data files that no version, branch or tag names and that nothing was written to
+        for `older_than`: longer than any job may run, since what it writes is named only by its commit. With
+        `no_jobs_running`, less than a day will do, and what an object store has, which reports no ages, goes too. Files
+        that only a shallow clone in another place still uses cannot be known, and go."""
         return clean_orphans(self._snapshot, older_than, no_jobs_running=no_jobs_running, dry_run=dry_run)
 
     def report(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+from lance.fragment import write_fragments
 
 import pennon
 from pennon.format.files import LanceFile
@@ -101,12 +102,14 @@ def damaged(uri: str) -> None:
 
 
 def littered(uri: str) -> None:
-    """With index files that no version names."""
+    """With index and data files that no version names."""
     indexed(uri)
     directory = Path(uri, "_indices", "0a0a0a0a-0000-4000-8000-000000000000")
     directory.mkdir()
     for number in range(3):
         (directory / f"file-{number}").write_bytes(b"left by a crash")
+    for number in range(3):
+        write_fragments(rows(2, number), uri, mode="append")
 
 
 def clean(table: Table) -> None:
@@ -228,6 +231,13 @@ def check_files(uri: str, *, damaged: bool = False) -> set[str]:
     return named
 
 
+def named_data_files(uri: str) -> set[str]:
+    """What all versions name, by pylance."""
+    known: Any = lance.dataset(uri).versions()
+    datasets = [lance.dataset(uri, version=version["version"]) for version in known]
+    return {file.path for ds in datasets for fragment in ds.get_fragments() for file in fragment.data_files()}
+
+
 def check_recovery(uri: str, before: Contents, scenario: Scenario) -> int:
     """After a crash: as before, the job runs again, and orphans go without taking anything along. Returns how many
     there were."""
@@ -236,9 +246,10 @@ def check_recovery(uri: str, before: Contents, scenario: Scenario) -> int:
         scenario.run(pennon.open(uri))
     check(uri, before, scenario)
     left = len(orphans(snapshot_of(uri)))
-    delete_orphans(snapshot_of(uri), 0)
+    assert len(delete_orphans(snapshot_of(uri), 0).deleted) == left
     there = {path.name for path in Path(uri, "_indices").iterdir()} if Path(uri, "_indices").exists() else set()
     assert there <= check_files(uri, damaged=scenario.damaged), "an orphan was overlooked"
+    assert {path.name for path in Path(uri, "data").iterdir()} == named_data_files(uri)
     check(uri, before, scenario)
     return left
 

@@ -10,13 +10,24 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from lance.fragment import write_fragments
 
 import pennon
 from pennon.errors import PennonError
-from pennon.format.housekeeping import delete_orphans
+from pennon.format.housekeeping import OrphanKind, delete_orphans, orphans
 from tests.faults.in_process import in_process
 from tests.faults.points import Death, Points, dying_at, failing_at, watching
-from tests.faults.scenarios import SCENARIOS, Contents, Scenario, check, check_files, check_recovery, snapshot_of
+from tests.faults.scenarios import (
+    SCENARIOS,
+    Contents,
+    Scenario,
+    check,
+    check_files,
+    check_recovery,
+    named_data_files,
+    rows,
+    snapshot_of,
+)
 
 # Of the points of a job the short form tries these: the first, the last, and every so many between.
 STRIDE = 15
@@ -124,7 +135,47 @@ def test_failure_at_every_point(
     tally("interruptions and failures of the store", tried)
 
 
-BESIDE = ("build a B-tree", "build an IVF_HNSW_SQ", "merge segments", "compact, remap at once", "catch up")
+WRITES_DATA = {
+    "update a column": "write fragments: done",
+    "compact, remap at once": "rewrite fragments: done",
+    "compact, stable row ids": "rewrite fragments: done",
+    "compact, defer the remap": "rewrite fragments: done",
+}
+
+
+@pytest.mark.parametrize("name", WRITES_DATA)
+def test_data_files_of_a_crash_are_orphans(name: str, tmp_path: Path) -> None:
+    """A job that rewrites data dies with the first file written: it is found, goes, and answers are what they were."""
+    scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
+    uri = str(tmp_path / "t.lance")
+    scenario.prepare(uri)
+    before = Contents.of(uri)
+
+    def reached(_number: int, point: str) -> None:
+        dead.extend([point] if point == WRITES_DATA[name] else [])
+        if dead:
+            raise Death
+
+    dead: list[str] = []
+    with watching(Points(reached)), pytest.raises(Death):
+        scenario.run(pennon.open(uri))
+    written = {path.name for path in Path(uri, "data").iterdir()} - named_data_files(uri)
+    assert written
+    found = [orphan for orphan in orphans(snapshot_of(uri)) if orphan.kind is OrphanKind.DATA]
+    assert {orphan.path for orphan in found} == {f"data/{name}" for name in written}
+    assert all(orphan.size_bytes == Path(uri, orphan.path).stat().st_size for orphan in found)
+    check_recovery(uri, before, scenario)
+
+
+def left_data_file(uri: str) -> str:
+    [fragment] = write_fragments(rows(2, 0), uri, mode="append")
+    return f"data/{fragment.files[0].path}"
+
+
+BESIDE = (
+    *("build a B-tree", "build an IVF_HNSW_SQ", "merge segments"),
+    *("compact, remap at once", "catch up", "update a column"),
+)
 
 
 @pytest.mark.parametrize("name", BESIDE)
@@ -137,18 +188,19 @@ def test_cleaning_beside_a_running_job(name: str, tmp_path: Path) -> None:
     littered = tmp_path / "t.lance" / "_indices" / "0a0a0a0a-0000-4000-8000-000000000000"
     littered.mkdir(parents=True)
     (littered / "left").write_bytes(b"by a crash, long ago")
-    for path in (littered / "left", littered):
+    data_file = left_data_file(uri)
+    for path in (littered / "left", littered, tmp_path / "t.lance" / data_file):
         os.utime(path, (0, 0))
     cleaned: list[str] = []
 
     def clean(_number: int, _name: str) -> None:
         points.reached = lambda *_: None  # cleaning deletes files, which are points, too
-        cleaned.extend(orphan.directory for orphan in delete_orphans(snapshot_of(uri), 3600))
+        cleaned.extend(orphan.path for orphan in delete_orphans(snapshot_of(uri), 3600).deleted)
         points.reached = clean
 
     points = Points(clean)
     with watching(points):
         scenario.run(pennon.open(uri))
-    assert cleaned == ["_indices/0a0a0a0a-0000-4000-8000-000000000000"]
+    assert cleaned == ["_indices/0a0a0a0a-0000-4000-8000-000000000000", data_file]
     check(uri, before, scenario)
     check_files(uri)

@@ -578,13 +578,13 @@ class TestCleanUp:
         week_ago = time.time() - 8 * 86_400
         for path in (tmp_path / "t/_indices" / crashed / "page_data.lance", tmp_path / "t/_indices" / crashed):
             os.utime(path, (week_ago, week_ago))
-        found = {o.directory: o.age for o in orphans(snapshot)}
+        found = {o.path: o.age for o in orphans(snapshot)}
         assert set(found) == {f"_indices/{crashed}", f"_indices/{running}"}
         assert (found[f"_indices/{crashed}"] or 0) > 7 * 86_400 > 60 > (found[f"_indices/{running}"] or 0)
-        assert [o.directory for o in delete_orphans(snapshot)] == [f"_indices/{crashed}"]
+        assert [o.path for o in delete_orphans(snapshot).deleted] == [f"_indices/{crashed}"]
         assert not (tmp_path / "t/_indices" / crashed).exists()
         assert (tmp_path / "t/_indices" / running).exists()
 
         # The branch still has the index, whatever becomes of the versions of the table itself.
         clean_up(snapshot, 0)
-        assert old_index.directory not in {o.directory for o in orphans(snapshot.latest())}
+        assert old_index.directory not in {o.path for o in orphans(snapshot.latest())}

@@ -153,20 +153,32 @@ def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
     metavar="DURATION",
     default="7d",
     show_default=True,
-    help="Delete index files that no version names and that are older.",
+    help="Delete index and data files that no version names and that are older.",
 )
 @click.option("--keep-orphans", is_flag=True, help="Delete no such files.")
 @click.option(
     "--version-age", type=duration, metavar="DURATION", help="Delete versions that are older.  [default: keep all]"
 )
 @output_option
-def maintain(table: Table, every: float | None, passes: int | None, dry_run: bool, output: str, **options: Any) -> None:
-    """Do to the table at URI what is due: compact, optimize, catch up, trim, clean up. Says why of each."""
+@click.pass_context
+def maintain(
+    ctx: click.Context,
+    table: Table,
+    every: float | None,
+    passes: int | None,
+    dry_run: bool,
+    output: str,
+    **options: Any,
+) -> None:
+    """Do to the table at URI what is due: compact, optimize, catch up, trim, clean up. Reports why of each.
+
+    The exit code is 1 where a step failed. With --every the next pass takes place all the same.
+    """
     policy = _policy(**options)
     if every is None:
         report = table.maintain(policy, dry_run=dry_run)
         render.print_json(report.to_dict()) if output == "json" else render.console.print(str(report))
-        return
+        ctx.exit(1 if report.failed else 0)
     done = 0
     while True:
         started = monotonic()

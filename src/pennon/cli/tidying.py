@@ -59,7 +59,7 @@ def trim(table: Table, dry_run: bool, output: str) -> None:
 
 @verb(
     "clean-orphans",
-    short_help="Delete old index files that no version names.",
+    short_help="Delete old files that no version names.",
     example="pennon clean-orphans events.lance --older-than 7d --dry-run",
 )
 @on_table
@@ -79,10 +79,10 @@ def trim(table: Table, dry_run: bool, output: str) -> None:
 @dry_run_option
 @output_option
 def clean_orphans(table: Table, older_than: float, no_jobs_running: bool, dry_run: bool, output: str) -> None:
-    """Delete index directories of the table at URI that no version names: what crashed jobs have left.
+    """Delete index directories and data files of the table at URI that no version names: what crashed jobs have left.
 
-    A running job's directories are named by no version either until it commits, and only age tells them apart. So
-    --older-than must be longer than the longest job.
+    A running job's files are named by no version either until it commits, and only age tells them apart. So
+    --older-than must be longer than the longest job. A shallow clone elsewhere that uses old files is not known here.
     """
     older = timedelta(seconds=older_than)
     _print_plan(table.clean_orphans(older, no_jobs_running=no_jobs_running, dry_run=dry_run), output)

@@ -24,9 +24,9 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 class Cluster:
     def __init__(self, given: SparkSession | None) -> None:
-        with _hushed():
+        with talking_to_spark(), _hushed():
             self._spark = choose_session(given)
-        self.embedded = is_embedded(self._spark)
+            self.embedded = is_embedded(self._spark)
 
     @property
     def session(self) -> SparkSession:
@@ -35,7 +35,8 @@ class Cluster:
     @cached_property
     def parallelism(self) -> int:
         if not is_connect(self._spark):
-            return self._spark.sparkContext.defaultParallelism
+            with talking_to_spark():
+                return self._spark.sparkContext.defaultParallelism
         # A client cannot ask for the number, but Spark cuts a range into as many partitions.
         partitions = (
             self._spark.range(1 << 16).selectExpr("spark_partition_id() AS part").selectExpr("max(part) + 1").collect()
@@ -48,7 +49,8 @@ class Cluster:
         return None if is_connect(self._spark) else self._spark.sparkContext.master
 
     def setting(self, key: str, default: str) -> str:
-        return self._spark.conf.get(key, default) or default
+        with talking_to_spark():
+            return self._spark.conf.get(key, default) or default
 
     def numbers(self, count: int) -> DataFrame:
         """The numbers from 0, each in a partition of its own."""
@@ -58,6 +60,11 @@ class Cluster:
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
         with talking_to_spark(), _hushed():
             return frame.mapInArrow(function, schema)
+
+    def deliver(self, blocks: DataFrame, destinations: int) -> DataFrame:
+        """Every block in the partition of its destination."""
+        with talking_to_spark():
+            return blocks.repartitionById(destinations, "destination")
 
     def collect(
         self,

@@ -18,6 +18,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from pennon.engine.java import find_java
+from pennon.engine.jvm import lost_connection
 from pennon.engine.settings import embedded_settings
 from pennon.errors import SparkUnavailable
 
@@ -40,6 +41,11 @@ def start() -> SparkSession:
             raise SparkUnavailable(f"Spark's JVM did not start: {_last_words(log) or error}", REMEDY) from error
         except Py4JJavaError as error:
             raise SparkUnavailable(f"Spark did not start: {error.java_exception.getMessage()}", REMEDY) from error
+        except Exception as error:
+            if not lost_connection(error):
+                raise
+            words = _last_words(log) or "killed, or out of memory"
+            raise SparkUnavailable(f"Spark's JVM ended while it started: {words}", REMEDY) from error
         return SparkSession.builder.getOrCreate()
 
 
@@ -88,4 +94,6 @@ def _last_words(log: IO[bytes]) -> str:
     log.seek(0)
     lines = log.read().decode(errors="replace").splitlines()
     # A Java trace is indented under the lines that matter.
-    return " ".join(line for line in lines if line[:1].strip() and not line.startswith(CHATTER))
+    return " ".join(
+        line for line in lines if line[:1].strip() and not line.startswith(CHATTER) and " WARN " not in line
+    )

@@ -101,7 +101,7 @@ class Engine:
             return {}
         send = SendBlocks(stage, map_function, [dumps(task) for task in tasks], destinations)
         blocks = self._cluster.apply(self._cluster.numbers(len(tasks)), send, SPARK_SCHEMA)
-        delivered = blocks.repartitionById(destinations, "destination")
+        delivered = self._cluster.deliver(blocks, destinations)
         results = self._cluster.apply(delivered, ReceiveBlocks(reduce_function), RESULT_SCHEMA)
         return self._values(stage, results, {f"{stage}: map": len(tasks), f"{stage}: reduce": destinations}, rows)
 
@@ -116,7 +116,7 @@ class Engine:
         Always in the same order, those of one place too: what a task computes again must be what it was, or Spark gives
         the job up where others have already used it.
         """
-        blocks = self._cluster.apply(frame, function, SPARK_SCHEMA).repartitionById(destinations, "destination")
+        blocks = self._cluster.deliver(self._cluster.apply(frame, function, SPARK_SCHEMA), destinations)
         return blocks.sortWithinPartitions("place", "block")
 
     def stop(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pennon.engine.jvm import SOON, jvm_ended, lost_connection
 from pennon.engine.tasks import CAUSE_MARK
 from pennon.errors import TaskFailed
 
@@ -36,8 +37,14 @@ def task_failed(stage: str, error: BaseException) -> TaskFailed:
     elif "java.lang.OutOfMemoryError" in trace:
         cause, remedy = "Spark's JVM ran out of memory", MORE_MEMORY
     elif any(sign in cause for sign in DRIVER_GONE):
-        cause, remedy = f"Spark's driver has ended ({cause})", MORE_MEMORY
+        return driver_ended(stage, cause)
+    elif lost_connection(error) and jvm_ended(SOON):
+        return driver_ended(stage, cause if trace else type(error).__name__)
     return TaskFailed(f"{stage} was given up: {cause}", remedy)
+
+
+def driver_ended(stage: str, how: str) -> TaskFailed:
+    return TaskFailed(f"{stage} was given up: Spark's driver has ended ({how})", MORE_MEMORY)
 
 
 def root_cause(trace: str) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import InheritableThread
 
-from pennon.engine.failures import task_failed
+from pennon.engine.failures import driver_ended, task_failed
+from pennon.engine.jvm import jvm_ended
 from pennon.engine.progress import ProgressListener
 from pennon.engine.session import is_connect, talking_to_spark
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 POLL_SECONDS = 0.1
+# When its JVM has ended, a job has this long to fail by itself, with an error that has more to say.
+LAST_SECONDS = 3.0
 # A job is cancelled again until it ends: a cancellation between two of its stages finds nothing that runs.
 CANCEL_SECONDS, CANCEL_TIMES = 0.5, 20
 
@@ -79,10 +82,11 @@ def _collect(frame: DataFrame, name: str, control: _Control, rows: Future[pa.Tab
 
 def _watch(rows: Future[pa.Table], control: _Control, report: _Report | None) -> None:
     try:
-        if report is None:
-            wait([rows])
-        else:
-            while not wait([rows], POLL_SECONDS).done:
+        while not wait([rows], POLL_SECONDS).done:
+            if jvm_ended():
+                wait([rows], LAST_SECONDS)
+                return
+            if report:
                 report.advance(_completed_tasks(control))
     except BaseException:
         # The caller is interrupted or its listener fails: without it nobody waits for the job.
@@ -102,6 +106,8 @@ def _completed_tasks(control: _Control) -> int:
 
 
 def _rows(rows: Future[pa.Table], name: str) -> pa.Table:
+    if not rows.done():
+        raise driver_ended(name, "its JVM is gone")
     try:
         return rows.result()
     except Exception as error:

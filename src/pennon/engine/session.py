@@ -12,6 +12,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.util import is_remote_only
 
+from pennon.engine.jvm import lost_connection
 from pennon.errors import SparkUnavailable
 
 MINIMUM_VERSION = (4, 1)
@@ -54,12 +55,14 @@ def check_version(version: str) -> None:
 
 @contextmanager
 def talking_to_spark() -> Generator[None]:
-    """Says so when there is no JVM any more to talk to."""
+    """`SparkUnavailable` when there is no JVM any more to talk to."""
     try:
         yield
-    except ConnectionError as error:
+    except Exception as error:
+        if not lost_connection(error):
+            raise
         raise SparkUnavailable(
-            "The JVM of this process's Spark session has ended, most likely for want of memory",
+            "The JVM of this process's Spark session has ended: killed, or out of memory",
             "Start a new process, with more memory (PENNON_DRIVER_MEMORY, or spark.driver.memory of your own session)",
         ) from error
 

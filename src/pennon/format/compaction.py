@@ -71,6 +71,8 @@ class CompactionOptions:
     def __post_init__(self) -> None:
         for option in dataclasses.fields(self):
             value = getattr(self, option.name)
+            if option.name == "materialize_deletions_threshold":
+                continue  # with 0, in pylance too, a fragment with any deleted row is rewritten
             if isinstance(value, int) and not isinstance(value, bool) and value <= 0:
                 raise InvalidArgument(f"{option.name} must be positive, not {value}")
         if not 0 <= self.materialize_deletions_threshold <= 1:

@@ -1,22 +1,36 @@
-"""What piles up beside a table: versions nobody looks at any more, and index files that no version names."""
+"""What piles up beside a table: versions nobody looks at any more, and files that no version names.
+
+Nothing is deleted but what Lance's writers name so, where they put it: a directory below `_indices/` whose name is a
+UUID, and a file directly in `data/` with a name that pylance gives to data files (two forms), or to one that it has not
+finished on a local file system. Beside data files may lie directories of blobs, which stay. A shallow clone in another
+place may name the table's files; it cannot be known from here, and pylance's own clean-up does not know of it either.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from stat import S_ISREG
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from pennon.errors import DamagedFile
-from pennon.format.index_metadata import IndexSegment
-from pennon.format.manifest import VERSIONS, parse_manifest
+from pennon.errors import StoreReadOnly
+from pennon.format.named_files import DATA, Unnamed, unnamed
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
 
 INDICES = "_indices"
 ORPHAN_AGE = 7 * 86_400.0
+# 24 binary and 26 hexadecimal digits; a UUID, as older versions have it; and the unfinished file of a killed writer.
+DATA_FILE = re.compile(
+    r"[01]{24}[0-9a-f]{26}\.lance|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.lance|\.tmp[A-Za-z0-9]{6}"
+)
 
 
 @dataclass(frozen=True)
@@ -25,14 +39,26 @@ class CleanedUp:
     bytes: int
 
 
+class OrphanKind(StrEnum):
+    INDEX = "index directory"
+    DATA = "data file"
+
+
 @dataclass(frozen=True)
 class Orphan:
-    """An index directory without an index; the seconds since it was last written to, and its size, where the store
-    tells them."""
+    """What no version names: an index directory or a data file, the seconds since it was last written to, and its size,
+    where the store reports them."""
 
-    directory: str
+    path: str
+    kind: OrphanKind
     age: float | None
     size_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class DeletedOrphans:
+    deleted: tuple[Orphan, ...]
+    kept: tuple[Orphan, ...]
 
 
 def clean_up(snapshot: Snapshot, older_than_seconds: float, retain_versions: int | None = None) -> CleanedUp:
@@ -54,71 +80,136 @@ def old_versions(snapshot: Snapshot, older_than_seconds: float) -> int:
     return sum(v["timestamp"].astimezone(UTC) < limit for v in versions if v["version"] != snapshot.version)
 
 
-def orphans(snapshot: Snapshot) -> list[Orphan]:
-    """Index directories that no version still present names: left by crashed jobs, or in use by running ones."""
-    return _orphans(snapshot.store)[0]
+def orphans(snapshot: Snapshot, *, store_clock: bool = False) -> list[Orphan]:
+    """What no version still present names: left by crashed jobs, or in use by running ones.
+
+    Nothing is written unless `store_clock` asks for ages by the store's clock, as a decision to delete needs them; ages
+    are by this machine's clock otherwise.
+    """
+    return _look(snapshot, store_clock=store_clock).found
 
 
 def is_old(orphan: Orphan, older_than_seconds: float, *, unknown_age: bool = False) -> bool:
     """Whether no running job can be using it: nothing was written to it for so long. An age that the store does not
-    tell counts as old only where the user vouches that no job is running."""
+    report counts as old only where the user vouches that no job is running."""
     return unknown_age if orphan.age is None else orphan.age >= older_than_seconds
 
 
 def delete_orphans(
     snapshot: Snapshot, older_than_seconds: float = ORPHAN_AGE, *, unknown_age: bool = False
-) -> list[Orphan]:
+) -> DeletedOrphans:
     """Delete orphans of that age, and with `unknown_age` those of an object store, where no build may be running."""
-    store = snapshot.store
-    found, seen = _orphans(store)
-    old = [orphan for orphan in found if is_old(orphan, older_than_seconds, unknown_age=unknown_age)]
+    store, look = snapshot.store, _look(snapshot, store_clock=True)
+    old = {o.path for o in look.found if is_old(o, older_than_seconds, unknown_age=unknown_age)}
     # Reading many manifests takes a while. What was committed or written to meanwhile stays.
-    since = {f"{INDICES}/{s.uuid}" for path in _manifests(store) - seen for s in _segments(store, path)} if old else ()
-    gone: list[Orphan] = []
-    for orphan in old:
-        now = _described(store, orphan.directory)
-        if orphan.directory not in since and is_old(now, older_than_seconds, unknown_age=unknown_age):
-            store.delete_directory(orphan.directory)
-            gone.append(orphan)
-    return gone
+    old = unnamed(snapshot, old, look.unnamed.manifests).paths if old else old
+    deleted: list[Orphan] = []
+    kept: list[Orphan] = []
+    for orphan in look.found:
+        now = _described(store, orphan.path, look.clock) if orphan.path in old else None
+        if now is not None and is_old(now, older_than_seconds, unknown_age=unknown_age):
+            _delete(store, orphan)
+            deleted.append(orphan)
+        else:
+            kept.append(orphan)
+    return DeletedOrphans(tuple(deleted), tuple(kept))
 
 
-def _orphans(store: Store) -> tuple[list[Orphan], set[str]]:
-    """The orphans, and the manifests that were read to know them."""
+@dataclass(frozen=True)
+class _Look:
+    found: list[Orphan]
+    unnamed: Unnamed
+    clock: float | None
+
+
+def _look(snapshot: Snapshot, *, store_clock: bool) -> _Look:
+    store = snapshot.store
     # Listed before the manifests are: what is committed in between is named by them.
-    directories = sorted(store.directories(INDICES))
-    found = {uuid: _described(store, f"{INDICES}/{uuid}") for uuid in directories if _is_uuid(uuid)}
-    manifests = _manifests(store)
-    named = {segment.uuid for path in manifests for segment in _segments(store, path)}
-    return [orphan for uuid, orphan in found.items() if uuid not in named], manifests
+    left = unnamed(snapshot, set(_candidates(store)))
+    clock = (_store_clock(store) if store_clock else _machine_clock(store)) if left.paths else None
+    described = (_described(store, path, clock) for path in sorted(left.paths))
+    return _Look([orphan for orphan in described if orphan is not None], left, clock)
 
 
-def _manifests(store: Store) -> set[str]:
-    """Branches keep their versions below tree/ and share the indices they started with; detached versions count too."""
-    return {path for path in (*store.list(VERSIONS), *store.list("tree")) if path.endswith(".manifest")}
+def _candidates(store: Store) -> Iterator[str]:
+    for name in store.directories(INDICES):
+        if _is_uuid(name):
+            yield f"{INDICES}/{name}"
+    for name in _files(store, DATA):
+        if DATA_FILE.fullmatch(name):
+            yield f"{DATA}/{name}"
 
 
-def _described(store: Store, directory: str) -> Orphan:
-    """The age is that of the newest thing in it; an object store tells neither ages nor, cheaply, sizes."""
+def _files(store: Store, directory: str) -> Iterator[str]:
+    """Names of the files in a directory, without those in directories below it and without links."""
     root = store.location.local_root
     if root is None:
-        return Orphan(directory, None)
+        for path in store.list(directory):
+            if path.count("/") == 1:
+                yield path.rpartition("/")[2]
+    elif (root / directory).is_dir() and not (root / directory).is_symlink():
+        with os.scandir(root / directory) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry.name
+
+
+def _machine_clock(store: Store) -> float | None:
+    return time.time() if store.is_local else None
+
+
+def _store_clock(store: Store) -> float | None:
+    """The time by the clock that gives files their times: on a file system of another machine, not this one's. None
+    where that cannot be known: on an object store, or where nothing can be written.
+
+    What is written to know it looks like the files of a crashed job, should this be its end.
+    """
+    root = store.location.local_root
+    if root is None:
+        return None
+    directory = root / INDICES / str(uuid4())
     try:
-        stats = [path.stat() for path in (root / directory, *(root / directory).rglob("*"))]
-    except FileNotFoundError:  # its job is over and has just removed it
-        return Orphan(directory, 0.0, 0)
+        directory.mkdir(parents=True)
+        (directory / "clock").touch()
+        return (directory / "clock").stat().st_mtime
+    except OSError:
+        return None
+    finally:
+        with suppress(OSError):
+            (directory / "clock").unlink(missing_ok=True)
+            directory.rmdir()
+
+
+def _described(store: Store, path: str, clock: float | None) -> Orphan | None:
+    """A directory is as old as the newest thing in it. An object store reports neither ages nor, cheaply, sizes. None
+    where the job that wrote it has just removed it."""
+    root = store.location.local_root
+    kind = OrphanKind.INDEX if path.startswith(f"{INDICES}/") else OrphanKind.DATA
+    if root is None:
+        return Orphan(path, kind, None)
+    try:
+        stats = [found.lstat() for found in (root / path, *(root / path).rglob("*"))]
+    except FileNotFoundError:
+        return None
     size = sum(each.st_size for each in stats if S_ISREG(each.st_mode))
-    return Orphan(directory, max(0.0, time.time() - max(each.st_mtime for each in stats)), size)
+    age = None if clock is None else max(0.0, clock - max(each.st_mtime for each in stats))
+    return Orphan(path, kind, age, size)
 
 
-def _segments(store: Store, manifest: str) -> tuple[IndexSegment, ...]:
-    """Of a version; none where it was cleaned up a moment ago."""
-    try:
-        return parse_manifest(store.read(manifest), store.describe(manifest)).segments
-    except DamagedFile:
-        if store.exists(manifest):
-            raise
-        return ()
+def _delete(store: Store, orphan: Orphan) -> None:
+    """Or `StoreReadOnly`; somebody else may be deleting it, too."""
+    problem = ""
+    if orphan.kind is OrphanKind.INDEX:
+        store.delete_directory(orphan.path)
+    else:
+        try:
+            store.delete(orphan.path)
+        except OSError as error:
+            problem = f": {(str(error).splitlines() or [''])[0]}"
+    root = store.location.local_root
+    there = os.path.lexists(root / orphan.path) if root is not None else bool(problem) and store.exists(orphan.path)
+    if there:
+        raise StoreReadOnly(f"{store.describe(orphan.path)} cannot be deleted{problem}", "Check the permissions")
 
 
 def _is_uuid(name: str) -> bool:

@@ -142,19 +142,7 @@ def manifest_paths(store: Store) -> dict[int, str]:
 
 
 def parse_manifest(content: bytes, where: str) -> Manifest:
-    try:
-        position, _, _, magic = FOOTER.unpack(content[-FOOTER.size :])
-        if magic != MAGIC:
-            raise DamagedFile(f"{where} is not a Lance manifest: its last bytes are {magic!r}")
-        proto = pb.Manifest.FromString(_section(content, position))
-        indices = pb.IndexSection()
-        if proto.HasField("index_section"):
-            indices = pb.IndexSection.FromString(_section(content, proto.index_section))
-    except (struct.error, DecodeError, IndexError, ValueError) as error:
-        raise DamagedFile(
-            f"manifest {where} cannot be read: {error}", "Restore the file, or an older version"
-        ) from error
-    _refuse_unknown(proto, where)
+    proto, indices = manifest_protos(content, where)
     fragments = {f.id: _fragment(f, where) for f in proto.fragments}
     if len(fragments) != len(proto.fragments):
         raise DamagedFile(f"manifest {where} lists a fragment twice", "Restore the file, or an older version")
@@ -169,6 +157,24 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         writer_flags=proto.writer_feature_flags,
         base_paths={base.id: base.path for base in proto.base_paths},
     )
+
+
+def manifest_protos(content: bytes, where: str) -> tuple[pb.Manifest, pb.IndexSection]:
+    """The messages in a manifest; UnsupportedTable where they may mean more than Pennon knows."""
+    try:
+        position, _, _, magic = FOOTER.unpack(content[-FOOTER.size :])
+        if magic != MAGIC:
+            raise DamagedFile(f"{where} is not a Lance manifest: its last bytes are {magic!r}")
+        proto = pb.Manifest.FromString(_section(content, position))
+        indices = pb.IndexSection()
+        if proto.HasField("index_section"):
+            indices = pb.IndexSection.FromString(_section(content, proto.index_section))
+    except (struct.error, DecodeError, IndexError, ValueError) as error:
+        raise DamagedFile(
+            f"manifest {where} cannot be read: {error}", "Restore the file, or an older version"
+        ) from error
+    _refuse_unknown(proto, where)
+    return proto, indices
 
 
 def _section(content: bytes, position: int) -> bytes:

@@ -15,6 +15,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
 from pennon.jobs.audit_report import Action, Finding, Severity
+from pennon.jobs.clean_orphans import counted
 from pennon.jobs.describe import plural
 from pennon.jobs.reuse import read_state
 
@@ -111,8 +112,8 @@ def check_orphans(snapshot: Snapshot) -> list[Finding]:
         return [note(None, (), f"orphans were not looked for: {error.problem}", "Restore the version, or clean up")]
     if not left:
         return []
-    names = ", ".join(orphan.directory for orphan in left[:3])
-    said = f"{plural(len(left), 'index directory', 'index directories')} that no version names ({names})"
+    names = ", ".join(orphan.path for orphan in left[:3])
+    said = f"{counted(left)} that no version names ({names})"
     return [note(None, (), said, "`pennon clean-orphans` deletes them when they are old enough to be no running job's")]
 
 

@@ -1,22 +1,28 @@
-"""Delete index files that no version names, once they are too old to be those of a running job."""
+"""Delete index directories and data files that no version names, once too old to be those of a running job."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from pennon.errors import InvalidArgument
-from pennon.format.housekeeping import Orphan, delete_orphans, is_old, orphans
+from pennon.format.housekeeping import DeletedOrphans, Orphan, OrphanKind, delete_orphans, is_old, orphans
 from pennon.format.snapshot import Snapshot
 from pennon.jobs.describe import human_age, human_bytes, plural
 
 # No age below this is taken as a sign that a job is over: what it has written first may wait for the rest all day.
 LEAST_AGE = timedelta(days=1)
+NOUNS = {OrphanKind.INDEX: ("index directory", "index directories"), OrphanKind.DATA: ("data file", "data files")}
 
 
 @dataclass(frozen=True)
 class CleanedOrphans:
-    """What was deleted, or in a dry run would be, and what stays because a running job may have written it."""
+    """What was deleted, or in a dry run would be, and what stays because a running job may have written it.
+
+    Ages are by the store's clock. A dry run writes nothing to ask for it, and takes this machine's.
+    """
 
     uri: str
     older_than: timedelta
@@ -26,7 +32,7 @@ class CleanedOrphans:
 
     @property
     def size_bytes(self) -> int | None:
-        """Of what was deleted; None where the store does not tell."""
+        """Of what was deleted; None where the store does not report sizes."""
         sizes = [orphan.size_bytes for orphan in self.deleted]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
@@ -34,6 +40,7 @@ class CleanedOrphans:
         return {
             "table": self.uri,
             "dry_run": self.dry_run,
+            "clock": "this machine" if self.dry_run else "store",
             "older_than_seconds": self.older_than.total_seconds(),
             "size_bytes": self.size_bytes,
             "deleted": [_to_dict(orphan) for orphan in self.deleted],
@@ -42,12 +49,14 @@ class CleanedOrphans:
 
     def __str__(self) -> str:
         size = "" if not self.deleted or self.size_bytes is None else f", {human_bytes(self.size_bytes)}"
-        lines = [f"{_directories(self.deleted)} {'would be deleted' if self.dry_run else 'deleted'}{size}"]
+        lines = [f"{counted(self.deleted)} {'would be deleted' if self.dry_run else 'deleted'}{size}"]
         lines += map(_line, self.deleted)
         if self.kept:
             age = human_age(self.older_than.total_seconds())
-            lines.append(f"{_directories(self.kept)} kept, not known to be older than {age}")
+            lines.append(f"{counted(self.kept)} kept, not known to be older than {age}")
             lines += map(_line, self.kept)
+        if self.dry_run and any(orphan.age is not None for orphan in (*self.deleted, *self.kept)):
+            lines.append("Ages are by this machine's clock; a run that deletes goes by the store's")
         return "\n".join(lines)
 
 
@@ -58,14 +67,15 @@ def clean_orphans(snapshot: Snapshot, older_than: timedelta, *, no_jobs_running:
     seconds = older_than.total_seconds()
     if not (no_jobs_running or dry_run):
         refuse_young(seconds, "say that no job is running on this table (no_jobs_running, --no-jobs-running)")
-    found = orphans(snapshot)
-    if dry_run:
-        gone = [orphan for orphan in found if is_old(orphan, seconds, unknown_age=no_jobs_running)]
-    else:
-        gone = delete_orphans(snapshot, seconds, unknown_age=no_jobs_running)
-    names = {orphan.directory for orphan in gone}
-    kept = tuple(orphan for orphan in found if orphan.directory not in names)
-    return CleanedOrphans(snapshot.uri, older_than, tuple(gone), kept, dry_run)
+    clean = _planned if dry_run else delete_orphans
+    done = clean(snapshot, seconds, unknown_age=no_jobs_running)
+    return CleanedOrphans(snapshot.uri, older_than, done.deleted, done.kept, dry_run)
+
+
+def counted(found: Sequence[Orphan]) -> str:
+    """How many there are of each kind."""
+    kinds = Counter(orphan.kind for orphan in found)
+    return " and ".join(plural(kinds[kind], *NOUNS[kind]) for kind in NOUNS if kinds[kind]) or "0 orphans"
 
 
 def refuse_young(seconds: float, otherwise: str) -> None:
@@ -78,16 +88,17 @@ def refuse_young(seconds: float, otherwise: str) -> None:
         )
 
 
-def _directories(found: tuple[Orphan, ...]) -> str:
-    return plural(len(found), "index directory", "index directories")
+def _planned(snapshot: Snapshot, seconds: float, *, unknown_age: bool) -> DeletedOrphans:
+    found = [(orphan, is_old(orphan, seconds, unknown_age=unknown_age)) for orphan in orphans(snapshot)]
+    return DeletedOrphans(tuple(o for o, old in found if old), tuple(o for o, old in found if not old))
 
 
 def _line(orphan: Orphan) -> str:
     age = "age unknown" if orphan.age is None else f"{human_age(orphan.age)} old"
     size = "" if orphan.size_bytes is None else f", {human_bytes(orphan.size_bytes)}"
-    return f"  {orphan.directory}  {age}{size}"
+    return f"  {orphan.path}  {age}{size}"
 
 
 def _to_dict(orphan: Orphan) -> dict[str, object]:
     age = None if orphan.age is None else round(orphan.age)
-    return {"directory": orphan.directory, "age_seconds": age, "size_bytes": orphan.size_bytes}
+    return {"path": orphan.path, "kind": orphan.kind.value, "age_seconds": age, "size_bytes": orphan.size_bytes}

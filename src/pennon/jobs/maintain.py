@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from enum import StrEnum
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, InvalidArgument, PennonError
+from pennon.errors import CommitConflict, InvalidArgument, PennonError, UnsupportedTable
 from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, is_old, old_versions, orphans
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import read_fragment_reuse
-from pennon.jobs.clean_orphans import refuse_young
+from pennon.jobs.clean_orphans import counted, refuse_young
 from pennon.jobs.compact import REMAPS, CompactPlan, compact, plan_compact
 from pennon.jobs.describe import human_age, human_bytes, plural
 from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
@@ -52,6 +53,16 @@ class MaintenancePolicy:
             refuse_young(self.orphan_age_seconds, "clean orphans apart from maintenance")
 
 
+class Status(StrEnum):
+    """What came of a step. One that others got in the way of is due again, and no failure."""
+
+    NOT_DUE = "not due"
+    DUE = "due"
+    DONE = "done"
+    CONFLICT = "conflict"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True)
 class Decision:
     """One step: whether it is due, the figures behind that, and what came of it; `outcome` is empty in a dry run."""
@@ -61,11 +72,17 @@ class Decision:
     reason: str
     outcome: str = ""
     seconds: float = 0.0
+    ended: Status | None = None
+
+    @property
+    def status(self) -> Status:
+        return self.ended or (Status.DUE if self.due else Status.NOT_DUE)
 
     def to_dict(self) -> dict[str, object]:
         return {
             "step": self.step,
             "due": self.due,
+            "status": self.status.value,
             "reason": self.reason,
             "outcome": self.outcome,
             "seconds": round(self.seconds, 3),
@@ -86,6 +103,11 @@ class MaintenanceReport:
     @property
     def due(self) -> tuple[Decision, ...]:
         return tuple(decision for decision in self.decisions if decision.due)
+
+    @property
+    def failed(self) -> tuple[Decision, ...]:
+        """Steps that ended with an error, for another reason than a conflict with other writers."""
+        return tuple(decision for decision in self.decisions if decision.status is Status.FAILED)
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -205,14 +227,20 @@ class _Pass:
         age = self.policy.orphan_age_seconds
         if age is None:
             return Decision("orphans", False, "switched off")
-        found = orphans(self.snapshot)
+        try:
+            found = orphans(self.snapshot, store_clock=not dry_run)
+        except UnsupportedTable as error:
+            return Decision("orphans", False, f"not looked for: {error.problem}")
+        except PennonError as error:
+            return Decision("orphans", True, "orphans are not known", f"failed: {error}", ended=Status.FAILED)
         old = [orphan for orphan in found if is_old(orphan, age)]
-        said = f"{plural(len(found), 'index directory', 'index directories')} that no version names"
+        said = f"{counted(found)} that no version names" if found else "a version names every file"
         if not old:
-            return Decision("orphans", False, f"{said}, none of them known to be older than {human_age(age)}")
+            left = f", none of them known to be older than {human_age(age)}" if found else ""
+            return Decision("orphans", False, said + left)
 
         def run() -> str:
-            gone = delete_orphans(self.snapshot, age)
+            gone = delete_orphans(self.snapshot, age).deleted
             return f"{len(gone)} deleted, {human_bytes(sum(orphan.size_bytes or 0 for orphan in gone))}"
 
         return self._decide("orphans", f"{said}, {len(old)} older than {human_age(age)}", run, dry_run)
@@ -239,15 +267,15 @@ class _Pass:
         if dry_run:
             return Decision(step, True, reason)
         started = time.monotonic()
-        outcome = ""
+        outcome, status = "", Status.DONE
         for _ in range(ATTEMPTS):
             try:
-                outcome = run()
+                outcome, status = run(), Status.DONE
                 break
             except CommitConflict as conflict:
-                outcome = f"others got in the way: {conflict}"
+                outcome, status = f"others got in the way: {conflict}", Status.CONFLICT
                 self.snapshot = self.snapshot.latest()
             except PennonError as error:
-                outcome = f"failed: {error}"
+                outcome, status = f"failed: {error}", Status.FAILED
                 break
-        return Decision(step, True, reason, outcome, time.monotonic() - started)
+        return Decision(step, True, reason, outcome, time.monotonic() - started, status)

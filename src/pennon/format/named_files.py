@@ -1,0 +1,119 @@
+"""Which files of a table its versions name, and which none of them does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pennon.errors import DamagedFile, DamagedTable, PennonError, UnsupportedTable
+from pennon.format.index_metadata import segments_from_proto
+from pennon.format.manifest import READER_FLAGS, VERSIONS, Manifest, manifest_paths, manifest_protos
+from pennon.format.pb import lance_pb2 as pb
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Store, reading
+
+DATA = "data"
+# Branches keep their versions below it, and share the files they started with.
+BRANCHES = "tree"
+
+
+@dataclass(frozen=True)
+class Unnamed:
+    """Paths that no version names, and the manifests that were read to know them."""
+
+    paths: set[str]
+    manifests: set[str]
+
+
+def unnamed(snapshot: Snapshot, paths: set[str], read: set[str] | None = None) -> Unnamed:
+    """Those of `paths` (index directories and data files, listed before this is called) that no version names: of the
+    table, of its branches, detached, the newest, or the one that is open. Manifests in `read` are not read again.
+
+    A store that lists a manifest and denies it, or does not list the newest, raises `DamagedTable`: no path is known to
+    be without a name then.
+    """
+    store = snapshot.store
+    left = set(paths)
+    left.difference_update(_named_by(snapshot.manifest))
+    newest = _newest(snapshot)
+    left.difference_update(_named_by(newest.manifest))
+    manifests = _manifests(store)
+    if max(manifest_paths(store), default=0) < newest.version:
+        raise DamagedTable(
+            f"the store does not list version {newest.version} of {snapshot.uri}, which is its newest",
+            "Nothing was deleted; try again once the listing is complete",
+        )
+    vanished: set[str] = set()
+    for path in sorted(manifests - (read or set())):
+        try:
+            content = store.read(path)
+        except DamagedFile:
+            vanished.add(path)
+            continue
+        proto, indices = manifest_protos(content, store.describe(path))
+        _refuse_unknown(proto, path, store)
+        left.difference_update(_named_in(proto, indices))
+    _refuse_denied(store, vanished)
+    return Unnamed(left, manifests)
+
+
+def _newest(snapshot: Snapshot) -> Snapshot:
+    what = f"the newest version of {snapshot.uri}"
+    try:
+        with reading(what):
+            return snapshot.latest()
+    except PennonError as error:
+        raise DamagedTable(
+            f"{what} cannot be read: {error.problem}", "Nothing was deleted; restore its files"
+        ) from error
+
+
+def _manifests(store: Store) -> set[str]:
+    """Of versions, branches and detached versions. A version that a catalog outside the store keeps may have a suffix
+    to its name until its commit is complete."""
+    listed = (*store.list(VERSIONS), *store.list(BRANCHES))
+    return {path for path in listed if ".manifest" in path.rpartition("/")[2]}
+
+
+def _refuse_denied(store: Store, vanished: set[str]) -> None:
+    """A manifest that is gone from the listing, too, was cleaned up a moment ago."""
+    denied = sorted(vanished & _manifests(store)) if vanished else []
+    if denied:
+        raise DamagedTable(
+            f"the store lists {store.describe(denied[0])}, but it cannot be read",
+            "Nothing was deleted, because what that version names is not known; restore the file",
+        )
+
+
+def _named_by(manifest: Manifest) -> Iterator[str]:
+    for segment in manifest.segments:
+        yield segment.directory
+    for fragment in manifest.fragments.values():
+        for path in fragment.field_files.values():
+            yield f"{DATA}/{path}"
+
+
+def _named_in(proto: pb.Manifest, indices: pb.IndexSection) -> Iterator[str]:
+    """Also data files of which no column is in use any more. Files of another base path count like the table's own."""
+    for segment in segments_from_proto(indices):
+        yield segment.directory
+    for fragment in proto.fragments:
+        for file in fragment.files:
+            yield f"{DATA}/{file.path}"
+        if fragment.HasField("external_row_ids"):
+            yield f"{DATA}/{fragment.external_row_ids.path}"
+
+
+def _refuse_unknown(proto: pb.Manifest, path: str, store: Store) -> None:
+    if unknown := proto.writer_feature_flags & ~READER_FLAGS:
+        raise UnsupportedTable(
+            f"{store.describe(path)} needs writer features {unknown:#x}, with which it may name files that Pennon does"
+            " not know of",
+            "Upgrade Pennon, or clean up with the tool that wrote the table",
+        )
+    if proto.branch and path.startswith(f"{VERSIONS}/"):
+        raise UnsupportedTable(
+            f"{store.location.shown} is the branch {proto.branch!r} of a table, and branches made of it, which may"
+            " share its files, are kept elsewhere",
+            "Clean up the table itself, whose branches are all below it",
+        )
