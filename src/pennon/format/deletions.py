@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.errors import DamagedFile, DamagedTable
+from pennon.errors import DamagedFile, DamagedTable, StoreUnavailable
 from pennon.format.addresses import read_bitmap
 from pennon.format.manifest import Fragment
 from pennon.format.store import Store
@@ -32,6 +32,8 @@ def read_deleted_offsets(store: Store, fragment: Fragment) -> npt.NDArray[np.uin
             column = pa.ipc.open_file(pa.py_buffer(content)).read_all().column(0)
             offsets = np.sort(column.to_numpy().astype(np.uint32))
             found = len(offsets)
+    except StoreUnavailable:
+        raise
     except (DamagedFile, ValueError, TypeError, pa.ArrowException, OSError, IndexError) as error:
         raise DamagedTable(f"deletion file {store.describe(path)} cannot be read: {error}", REMEDY) from error
     if found != deletion.num_deleted_rows:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from pennon.errors import DamagedFile, DamagedTable, TableNotFound
+from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError, TableNotFound
 from pennon.format.addresses import (
     OFFSET_BITS,
     Addresses,
@@ -25,6 +25,7 @@ from pennon.format.addresses import (
     split_by_fragment,
 )
 from pennon.format.deletions import read_deleted_offsets
+from pennon.format.failures import ARGUMENT, answering, first_line, is_missing, store_failure
 from pennon.format.manifest import Manifest, read_manifest
 from pennon.format.reuse_file import check_external
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
@@ -62,14 +63,14 @@ class Snapshot:
 
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
+        """TableNotFound only where the store answered that there is none."""
         try:
             with panics(f"the table at {location.shown}"):
                 dataset = lance.dataset(location.uri, version=version, storage_options=location.storage_options)
-        except (ValueError, OSError) as error:
-            what = f"version {version} of the table at" if version else "a Lance table at"
-            raise TableNotFound(
-                f"cannot open {what} {location.shown}: {_reason(error)}", "Check the address, version and credentials"
-            ) from error
+        except PennonError:
+            raise
+        except (ValueError, OSError, RuntimeError) as error:
+            raise _not_opened(location, version, error) from error
         return cls(location, dataset)
 
     def pin(self) -> Pin:
@@ -77,7 +78,8 @@ class Snapshot:
 
     def latest(self) -> Snapshot:
         """The newest version of the same table; this very object when it is the newest."""
-        newest = self.dataset.latest_version
+        with answering(f"the newest version of {self.uri}"):
+            newest = self.dataset.latest_version
         return self if newest == self.version else Snapshot.open(self.location, newest)
 
     @property
@@ -204,7 +206,8 @@ class Snapshot:
             end = start + self.manifest.fragments[fragment].live_rows
             low, high = np.searchsorted(picks, [start, end])
             if high > low:
-                taken = self._fragment(fragment).take((picks[low:high] - start).tolist(), columns=[column.path])
+                with self.reading_rows():
+                    taken = self._fragment(fragment).take((picks[low:high] - start).tolist(), columns=[column.path])
                 yield _unwrapped(taken.column(0).combine_chunks())
             start = end
 
@@ -224,7 +227,8 @@ class Snapshot:
             low, high = np.searchsorted(picks, [start, end])
             if high > low:
                 wanted[fragment.id] = (picks[low:high] - start).astype(np.uint32)
-        return self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks()
+        with self.reading_rows():
+            return self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks()
 
     def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:
@@ -254,20 +258,24 @@ class Snapshot:
     def project(self, fragment: int, expressions: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
         """SQL expressions over the live rows of a fragment, in their order."""
         chosen = [self._fragment(fragment)]
-        yield from self._rows.scanner(columns=dict(expressions), fragments=chosen).to_batches()
+        with answering(f"rows of {self.uri}"):
+            yield from self._rows.scanner(columns=dict(expressions), fragments=chosen).to_batches()
 
     def first_row(self, expressions: Mapping[str, str]) -> pa.Table:
         """Expressions over one row, if there is any; ValueError or OSError where they make no sense over this table."""
-        return self._rows.scanner(columns=dict(expressions), limit=1).to_table()
+        with answering(f"rows of {self.uri}"):
+            return self._rows.scanner(columns=dict(expressions), limit=1).to_table()
 
     def count_in_fragment(self, fragment: int, filter: str) -> int:
         scanner = self._rows.scanner(
             columns=[], filter=filter, fragments=[self._fragment(fragment)], with_row_id=True, use_scalar_index=False
         )
-        return sum(batch.num_rows for batch in scanner.to_batches())
+        with answering(f"rows of {self.uri}"):
+            return sum(batch.num_rows for batch in scanner.to_batches())
 
     def reading_rows(self) -> AbstractContextManager[None]:
-        """While rows are fetched: what is wrong with the table's own files becomes `DamagedTable`."""
+        """While rows are fetched: what is wrong with the table's own files becomes `DamagedTable`, and a store that
+        does not answer `StoreUnavailable`."""
         return reading(f"rows of {self.uri}")
 
     def _fragment(self, fragment: int) -> lance.LanceFragment:
@@ -346,5 +354,15 @@ def _unwrapped(array: pa.Array) -> pa.Array:
     return array
 
 
-def _reason(error: BaseException) -> str:
-    return str(error).splitlines()[0].partition(", /home")[0] if str(error) else type(error).__name__
+def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:
+    """What an attempt to open a table has met."""
+    what = f"{f'version {version} of the table' if version else 'a Lance table'} at {location.shown}"
+    problem = f"cannot open {what}: {first_line(error)}"
+    if is_missing(error):
+        return TableNotFound(problem, "Check the address and the version")
+    failure = store_failure(error, what)
+    if failure is not None:
+        return failure
+    if str(error).startswith(ARGUMENT):
+        return InvalidArgument(problem, "Check the address")
+    return DamagedTable(problem, "Restore the manifest, or open an older version")

@@ -15,7 +15,15 @@ from typing import TypedDict
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, InvalidArgument, PennonError, UnsupportedTable
+from pennon.errors import (
+    CommitConflict,
+    CoverageWarning,
+    DamagedFile,
+    InvalidArgument,
+    PennonError,
+    StoreUnavailable,
+    UnsupportedTable,
+)
 from pennon.format.compaction import (
     CompactionOptions,
     CompactionTask,
@@ -157,6 +165,8 @@ def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan,
 
     try:
         return on_newest(snapshot, attempt)
+    except StoreUnavailable:
+        raise
     except PennonError:
         # Only a refusal is certain: whatever else ends it may come when the commit is under way or done.
         for group in groups:

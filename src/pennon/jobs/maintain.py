@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, InvalidArgument, PennonError
+from pennon.errors import CommitConflict, InvalidArgument, PennonError, StoreUnavailable
 from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, is_old, old_versions, orphans
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import read_fragment_reuse
@@ -246,6 +246,8 @@ class _Pass:
             except CommitConflict as conflict:
                 outcome = f"others got in the way: {conflict}"
                 self.snapshot = self.snapshot.latest()
+            except StoreUnavailable:
+                raise  # no other step would fare better
             except PennonError as error:
                 outcome = f"failed: {error}"
                 break
