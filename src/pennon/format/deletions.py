@@ -15,7 +15,8 @@ REMEDY = "Restore the file, or an older version of the table"
 
 
 def read_deleted_offsets(store: Store, fragment: Fragment) -> npt.NDArray[np.uint32]:
-    """Ascending offsets of the deleted rows; empty for a fragment without deletions."""
+    """Ascending offsets of the deleted rows; empty for a fragment without deletions. `store` is that of the table its
+    deletion file lies in, which for a branch or a clone may be the one it was made of."""
     deletion = fragment.deletion_file
     if deletion is None:
         return np.empty(0, dtype=np.uint32)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError, TableNotFound
+from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError, StoreUnavailable, TableNotFound
 from pennon.format.addresses import (
     OFFSET_BITS,
     Addresses,
@@ -112,8 +112,26 @@ class Snapshot:
 
     def deleted_offsets(self, fragment: int) -> npt.NDArray[np.uint32]:
         if fragment not in self._deleted:
-            self._deleted[fragment] = read_deleted_offsets(self.store, self.manifest.fragments[fragment])
+            described = self.manifest.fragments[fragment]
+            base = described.deletion_file.base_id if described.deletion_file else None
+            self._deleted[fragment] = read_deleted_offsets(self.store_of(base), described)
         return self._deleted[fragment]
+
+    def store_of(self, base_id: int | None) -> Store:
+        """The files of this table, or of the one that a branch or a shallow clone shares a file with."""
+        if base_id is None:
+            return self.store
+        base, remedy = self.manifest.base_paths.get(base_id), "Restore the manifest, or an older version"
+        if base is None or not base.is_dataset_root:
+            problem = f"a file of {self.uri} lies below base path {base_id}, which is not the root of a table"
+            raise DamagedTable(problem, remedy)
+        try:
+            return open_store(Location.of(base.path, self.location.storage_options))
+        except StoreUnavailable:
+            raise
+        except (ValueError, OSError, RuntimeError) as error:
+            problem = f"base path {base_id} of {self.uri} cannot be opened: {first_line(error)}"
+            raise DamagedTable(problem, remedy) from error
 
     def row_ids(self, fragment: int) -> RowIds:
         if fragment not in self._row_ids:
@@ -307,17 +325,17 @@ class Snapshot:
             try:
                 segment = self.manifest.reuse_segment
                 if segment is not None:
-                    check_external(self.store, segment)
+                    check_external(self.store_of(segment.base_id), segment)
             except DamagedFile as error:
                 raise DamagedTable(error.problem, "Restore the file, or an older version of the table") from error
 
     def _check_deletions(self, fragments: Iterable[int]) -> None:
         """Deletion files, before pylance reads them: it allocates whatever a damaged one says, and where it cannot, it
         ends the process. On an object store that would cost a request for each."""
-        if self.store.is_local:
-            for fragment in fragments:
-                if self.manifest.fragments[fragment].deletion_file is not None:
-                    self.deleted_offsets(fragment)
+        for fragment in fragments:
+            deletion = self.manifest.fragments[fragment].deletion_file
+            if deletion is not None and self.store_of(deletion.base_id).is_local:
+                self.deleted_offsets(fragment)
 
     def _scan_domain(
         self, rows: Mapping[int, npt.NDArray[np.uint32] | None]

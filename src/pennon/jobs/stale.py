@@ -22,7 +22,9 @@ from pennon.index.registry import kind_of
 def stale_fragments(base: Snapshot, segment: IndexSegment, fragments: BitMap, reuse: FragmentReuse | None) -> BitMap:
     """Which of these fragments, none of them covered by the segment, its files may hold outdated rows of."""
     suspects = _suspects(base, segment, fragments)
-    return suspects & held_fragments(base, segment, reuse) if suspects else suspects
+    if not suspects or segment.base_id is not None:  # the files of another table are not read
+        return suspects
+    return suspects & held_fragments(base, segment, reuse)
 
 
 def _suspects(base: Snapshot, segment: IndexSegment, fragments: BitMap) -> BitMap:
