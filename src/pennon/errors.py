@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pennon.redact import hide
 from pennon.terminal import shown
 
@@ -15,7 +17,7 @@ class PennonError(Exception):
         self.problem = problem
         self.remedy = remedy
 
-    def __reduce__(self) -> tuple[type[PennonError], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[PennonError], tuple[Any, ...]]:
         # Errors travel from Spark workers to the driver by pickle.
         return type(self), (self.problem, self.remedy)
 
@@ -25,7 +27,19 @@ class InvalidArgument(PennonError, ValueError):
 
 
 class TableNotFound(PennonError):
-    """There is no Lance table at the address, or not at the version asked for."""
+    """The store answered, and there is no Lance table at the address, or not at the version asked for."""
+
+
+class StoreUnavailable(PennonError, OSError):
+    """The store did not answer: it could not be reached, refused, failed, or broke off in the middle. What it holds is
+    unknown. `retryable` tells whether the same call may succeed later without anything being changed."""
+
+    def __init__(self, problem: str, remedy: str = "", retryable: bool = True) -> None:
+        super().__init__(problem, remedy)
+        self.retryable = retryable
+
+    def __reduce__(self) -> tuple[type[PennonError], tuple[Any, ...]]:
+        return type(self), (self.problem, self.remedy, self.retryable)
 
 
 class ColumnNotFound(PennonError):

@@ -10,10 +10,12 @@ from typing import Any
 
 import click
 
-from pennon.errors import PennonError
+from pennon.errors import PennonError, StoreUnavailable
 from pennon.redact import hide, hide_pairs
 from pennon.terminal import shown
 
+# What sysexits.h calls EX_TEMPFAIL: the same command may succeed later.
+TRY_AGAIN = 75
 # Where in pylance's own source an error was made; of no use to the user.
 ORIGIN = re.compile(r", \S*\.rs:\d+:\d+.*$")
 
@@ -34,7 +36,7 @@ def settings_of(ctx: click.Context | None = None) -> Settings:
 
 
 class PlainErrors(click.Group):
-    """Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted."""
+    """Exit codes: 0 done, 1 an error, 2 wrong usage, 75 the store did not answer this time, 130 interrupted."""
 
     def invoke(self, ctx: click.Context) -> Any:
         settings = settings_of(ctx)
@@ -57,7 +59,7 @@ class PlainErrors(click.Group):
             if settings.debug:
                 tell(traceback.format_exc())
             tell(f"error: {sentence(error)}")
-            ctx.exit(1)
+            ctx.exit(TRY_AGAIN if isinstance(error, StoreUnavailable) and error.retryable else 1)
 
 
 def tell(text: str) -> None:

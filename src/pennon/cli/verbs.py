@@ -9,7 +9,7 @@ import click
 
 from pennon.cli.failures import PlainErrors, settings_of
 
-EXIT_CODES = "Exit codes: 0 done, 1 error or audit finding, 2 wrong usage, 130 interrupted."
+EXIT_CODES = "Exit codes: 0 done, 1 error or finding, 2 usage, 75 try again, 130 interrupted."
 LABEL, NAME = 7, 15
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from pennon.engine.jvm import SOON, jvm_ended, lost_connection
-from pennon.engine.tasks import CAUSE_MARK
-from pennon.errors import TaskFailed
+from pennon.engine.tasks import CAUSE_MARK, STORE_MARK
+from pennon.errors import PennonError, StoreUnavailable, TaskFailed
 
 REMEDY = "Nothing was committed; the full trace is the cause of this error. Run it again once the cause is removed"
 MORE_MEMORY = (
@@ -29,9 +29,11 @@ DRIVER_GONE = (
 )
 
 
-def task_failed(stage: str, error: BaseException) -> TaskFailed:
+def task_failed(stage: str, error: BaseException) -> PennonError:
     trace = _trace(error)
     cause, remedy = root_cause(trace), REMEDY
+    if cause.startswith(STORE_MARK):
+        return StoreUnavailable(f"{stage} was given up: {cause.removeprefix(STORE_MARK)}", REMEDY)
     if "ModuleNotFoundError" in cause:
         remedy = OTHER_PYTHON
     elif "java.lang.OutOfMemoryError" in trace:

@@ -2,7 +2,7 @@
 
 A result is a row `(key long, failed boolean, payload binary)`: the task's number or the destination, and a pickled
 value or a pickled PennonError. An error of Pennon's own is a result like any other, so that Spark does not try the task
-again; any other exception is left to Spark.
+again; any other exception is left to Spark, and so is a store that may answer the next time.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from pennon.engine.blocks import Packer, failure_rows, unpack
-from pennon.errors import BuildFailed, PennonError
+from pennon.errors import BuildFailed, PennonError, StoreUnavailable
 from pennon.redact import scrub
 
 RESULT_SCHEMA = "key long, failed boolean, payload binary"
 # Stands before the cause of a failure in the traceback that Spark brings to the driver.
 CAUSE_MARK = "pennon task failed with "
+STORE_MARK = f"{StoreUnavailable.__name__}: "
 
 # glibc's number for it, and enough for the busy threads of a task.
 M_ARENA_MAX, ARENAS = -8, 4
@@ -155,6 +156,10 @@ def _result(key: int, compute: Callable[[], Any]) -> pa.RecordBatch:
     return pa.record_batch(columns, names=["key", "failed", "payload"])
 
 
+class RetriedBySpark(Exception):
+    """Stands for a StoreUnavailable that may pass. No PennonError, so that Spark tries the task again."""
+
+
 @contextmanager
 def attempt() -> Generator[None]:
     """One attempt at a task: quick garbage collection around it, its failure named."""
@@ -162,6 +167,10 @@ def attempt() -> Generator[None]:
     _freeze_modules()
     try:
         yield
+    except StoreUnavailable as error:
+        if error.retryable:
+            raise RetriedBySpark(f"{CAUSE_MARK}{STORE_MARK}{' '.join(error.problem.split())}") from error
+        raise
     except PennonError:
         raise
     except Exception as error:

@@ -19,6 +19,7 @@ from pyroaring import BitMap
 from pennon.errors import CommitConflict, InvalidArgument, UnsupportedColumn, UnsupportedTable
 from pennon.format.commit import commit_operation
 from pennon.format.compaction import discard_files
+from pennon.format.failures import answering
 from pennon.format.manifest import Fragment
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.row_ids import live_offsets
@@ -116,16 +117,17 @@ def _write(snapshot: Snapshot, schema: pa.Schema, batches: Iterator[pa.RecordBat
             raise
 
     try:
-        [written] = write_fragments(
-            pa.RecordBatchReader.from_batches(schema, noting_failures()),
-            snapshot.location.uri,
-            schema,
-            mode="overwrite",
-            max_rows_per_file=UNLIMITED_ROWS,
-            max_bytes_per_file=UNLIMITED_BYTES,
-            data_storage_version=snapshot.dataset.data_storage_version,
-            storage_options=snapshot.location.storage_options,
-        )
+        with answering(f"a data file of {snapshot.uri}"):
+            [written] = write_fragments(
+                pa.RecordBatchReader.from_batches(schema, noting_failures()),
+                snapshot.location.uri,
+                schema,
+                mode="overwrite",
+                max_rows_per_file=UNLIMITED_ROWS,
+                max_bytes_per_file=UNLIMITED_BYTES,
+                data_storage_version=snapshot.dataset.data_storage_version,
+                storage_options=snapshot.location.storage_options,
+            )
     except OSError:
         # On its way through pylance an error of the values turns into text.
         if failures:

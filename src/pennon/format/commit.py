@@ -10,7 +10,8 @@ from lance.commit import CommitConflictError
 from lance.dataset import Index as LanceIndex
 from lance.dataset import IndexFile as LanceIndexFile
 
-from pennon.errors import CommitConflict, InvalidArgument, UnsupportedTable
+from pennon.errors import CommitConflict, InvalidArgument, PennonError, StoreUnavailable, UnsupportedTable
+from pennon.format.failures import first_line, store_failure
 from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment
 from pennon.format.manifest import FLAG_TAGGED_REUSE
 from pennon.format.snapshot import Snapshot
@@ -38,12 +39,14 @@ def commit_segments(base: Snapshot, add: Sequence[IndexSegment], remove: Sequenc
 
 
 def commit_operation(base: Snapshot, operation: lance.LanceOperation.BaseOperation) -> Snapshot:
-    """One transaction on top of `base`."""
+    """One transaction on top of `base`. After a `StoreUnavailable` nobody knows whether it took place."""
     try:
         committed = lance.LanceDataset.commit(
             base.location.uri, operation, read_version=base.version, storage_options=base.location.storage_options
         )
-    except OSError as error:
+    except PennonError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
         raise_conflict(base, error)
     return Snapshot(base.location, committed)
 
@@ -64,10 +67,10 @@ def _to_lance(segment: IndexSegment) -> LanceIndex:
     )
 
 
-def raise_conflict(base: Snapshot, error: OSError) -> NoReturn:
+def raise_conflict(base: Snapshot, error: Exception) -> NoReturn:
     """What pylance reports of a commit that did not succeed, as an error of ours."""
     scrub(error)
-    line = (str(error).splitlines() or [""])[0].partition(", /")[0]
+    line = first_line(error)
     if "split of indexed and non-indexed" in line:
         raise InvalidArgument(
             f"a segment covers part of a compacted group of {base.uri}", "Drop its coverage first, then commit it anew"
@@ -77,5 +80,11 @@ def raise_conflict(base: Snapshot, error: OSError) -> NoReturn:
     if isinstance(error, CommitConflictError) or line.startswith("Incompatible"):
         raise CommitConflict(
             f"{base.uri} was overwritten or restored during the commit: {line}", "Run the job again on the new table"
+        ) from error
+    failure = store_failure(error, f"a commit to {base.uri}")
+    if failure is not None:
+        unknown = f"{failure.problem}; whether the commit took place is not known"
+        raise StoreUnavailable(
+            unknown, "Look at the newest version, then run the job again", failure.retryable
         ) from error
     raise error

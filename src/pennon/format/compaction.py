@@ -27,6 +27,7 @@ from pyroaring import BitMap, FrozenBitMap
 
 from pennon.errors import BuildFailed, CommitConflict, InvalidArgument, UnsupportedTable
 from pennon.format.commit import RetryableConflict, commit_operation, commit_segments, raise_conflict
+from pennon.format.failures import answering
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import (
     FLAG_TAGGED_REUSE,
@@ -178,7 +179,8 @@ def execute_compaction(pin: Pin, task: CompactionTask) -> Rewritten:
     """Write a task's rows anew. Two attempts write files of different names; those of a lost one are garbage that
     cleaning up old versions finds."""
     snapshot = pin.open()
-    result = _native.CompactionTask.from_json(task.content).execute(snapshot.dataset)
+    with answering(f"fragments {[f.id for f in task.fragments]} of {snapshot.uri}"):
+        result = _native.CompactionTask.from_json(task.content).execute(snapshot.dataset)
     new = tuple(
         NewFragment(None, m.physical_rows, tuple(f.path for f in m.files), json.dumps(m.to_json()))
         for m in result.new_fragments
@@ -244,11 +246,11 @@ def commit_deferred(base: Snapshot, rewritten: Sequence[Rewritten]) -> Snapshot:
         )
     _check_valid(base, rewritten)
     # Compaction.commit moves the handle it is given on to the new version.
-    handle = lance.dataset(base.location.uri, version=base.version, storage_options=base.location.storage_options)
+    handle = Snapshot.open(base.location, base.version).dataset
     results = [_native.RewriteResult.from_json(json.dumps(_result(base, group))) for group in rewritten]
     try:
         _native.Compaction.commit(handle, results, {"defer_index_remap": True})
-    except OSError as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise_conflict(base, error)
     return Snapshot(base.location, handle)
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.errors import DamagedFile, DamagedTable
+from pennon.errors import DamagedFile, DamagedTable, StoreUnavailable
 from pennon.format.addresses import read_bitmap
 from pennon.format.manifest import Fragment
 from pennon.format.store import Store
@@ -15,7 +15,8 @@ REMEDY = "Restore the file, or an older version of the table"
 
 
 def read_deleted_offsets(store: Store, fragment: Fragment) -> npt.NDArray[np.uint32]:
-    """Ascending offsets of the deleted rows; empty for a fragment without deletions."""
+    """Ascending offsets of the deleted rows; empty for a fragment without deletions. `store` is that of the table its
+    deletion file lies in, which for a branch or a clone may be the one it was made of."""
     deletion = fragment.deletion_file
     if deletion is None:
         return np.empty(0, dtype=np.uint32)
@@ -32,6 +33,8 @@ def read_deleted_offsets(store: Store, fragment: Fragment) -> npt.NDArray[np.uin
             column = pa.ipc.open_file(pa.py_buffer(content)).read_all().column(0)
             offsets = np.sort(column.to_numpy().astype(np.uint32))
             found = len(offsets)
+    except StoreUnavailable:
+        raise
     except (DamagedFile, ValueError, TypeError, pa.ArrowException, OSError, IndexError) as error:
         raise DamagedTable(f"deletion file {store.describe(path)} cannot be read: {error}", REMEDY) from error
     if found != deletion.num_deleted_rows:

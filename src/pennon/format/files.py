@@ -11,7 +11,8 @@ from threading import Lock
 import pyarrow as pa
 from lance.file import ReaderResults
 
-from pennon.errors import DamagedFile
+from pennon.errors import DamagedFile, PennonError
+from pennon.format.failures import answering, store_failure
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
 
@@ -49,7 +50,8 @@ def _count(files: int = 0, reads: int = 0, rows: int = 0) -> None:
 
 
 class LanceFile:
-    """An open Lance file. Whatever pylance raises on a bad file becomes `DamagedFile`."""
+    """An open Lance file. Whatever pylance raises on a bad file becomes `DamagedFile`, and `StoreUnavailable` where
+    the store does not answer."""
 
     def __init__(
         self,
@@ -125,17 +127,19 @@ def write_lance_file(
     `buffers` become global buffers 1, 2, ...; they are asked for after the last batch, so that they may tell of it, and
     `metadata` after them.
     """
-    writer = store.open_writer(f"{directory}/{name}", schema=schema, version=storage_version)
-    try:
-        for batch in batches:
-            writer.write_batch(batch)
-        for buffer in buffers:
-            writer.add_global_buffer(buffer)
-        for key, value in (metadata or {}).items():
-            writer.add_schema_metadata(key, value)
-    finally:
-        writer.close()
-    return IndexFile(name, writer.size_bytes or 0)
+    path = f"{directory}/{name}"
+    with answering(store.describe(path)):
+        writer = store.open_writer(path, schema=schema, version=storage_version)
+        try:
+            for batch in batches:
+                writer.write_batch(batch)
+            for buffer in buffers:
+                writer.add_global_buffer(buffer)
+            for key, value in (metadata or {}).items():
+                writer.add_schema_metadata(key, value)
+        finally:
+            writer.close()
+        return IndexFile(name, writer.size_bytes or 0)
 
 
 @contextmanager
@@ -143,8 +147,11 @@ def _damage(where: str) -> Generator[None]:
     """pylance reports a bad file in many ways, a Rust panic (a BaseException) among them."""
     try:
         yield
-    except (DamagedFile, KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (PennonError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
+        failure = store_failure(error, where)
+        if failure is not None:
+            raise failure from error
         line = (str(error).splitlines() or [""])[0]
         raise DamagedFile(f"{where} cannot be read: {type(error).__name__}: {line}") from error

@@ -21,6 +21,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pennon.errors import StoreReadOnly
+from pennon.format.failures import answering
 from pennon.format.named_files import DATA, Unnamed, unnamed
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
@@ -65,18 +66,20 @@ def clean_up(snapshot: Snapshot, older_than_seconds: float, retain_versions: int
     """Delete versions of that age and the files only they name. The newest version stays, and so do tagged ones; files
     that no version names stay until they are a week old, since a running job may have written them."""
     newest = snapshot.latest().dataset
-    stats = newest.cleanup_old_versions(
-        older_than=timedelta(seconds=older_than_seconds),
-        retain_versions=retain_versions,
-        error_if_tagged_old_versions=False,
-    )
+    with answering(f"old versions of {snapshot.uri}"):
+        stats = newest.cleanup_old_versions(
+            older_than=timedelta(seconds=older_than_seconds),
+            retain_versions=retain_versions,
+            error_if_tagged_old_versions=False,
+        )
     return CleanedUp(stats.old_versions, stats.bytes_removed)
 
 
 def old_versions(snapshot: Snapshot, older_than_seconds: float) -> int:
     """How many versions of that age `clean_up` may delete; tagged ones are among them."""
     limit = datetime.now(UTC) - timedelta(seconds=older_than_seconds)
-    versions: list[dict[str, Any]] = snapshot.dataset.versions()  # pyright: ignore[reportAssignmentType]
+    with answering(f"the versions of {snapshot.uri}"):
+        versions: list[dict[str, Any]] = snapshot.dataset.versions()  # pyright: ignore[reportAssignmentType]
     return sum(v["timestamp"].astimezone(UTC) < limit for v in versions if v["version"] != snapshot.version)
 
 

@@ -35,6 +35,15 @@ READER_FLAGS = FLAG_DELETION_FILES | FLAG_STABLE_ROW_IDS | 4 | FLAG_TABLE_CONFIG
 
 
 @dataclass(frozen=True, slots=True)
+class BasePath:
+    """Where files of a branch or a shallow clone lie that it shares with another table. Only below the root of a table
+    are there deletion files and indices; other places hold nothing but data files."""
+
+    path: str
+    is_dataset_root: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeletionFile:
     is_bitmap: bool
     read_version: int
@@ -74,7 +83,7 @@ class Manifest:
     next_row_id: int
     reader_flags: int
     writer_flags: int
-    base_paths: Mapping[int, str]
+    base_paths: Mapping[int, BasePath]
 
     @property
     def has_stable_row_ids(self) -> bool:
@@ -155,7 +164,7 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         next_row_id=proto.next_row_id,
         reader_flags=proto.reader_feature_flags,
         writer_flags=proto.writer_feature_flags,
-        base_paths={base.id: base.path for base in proto.base_paths},
+        base_paths={base.id: BasePath(base.path, base.is_dataset_root) for base in proto.base_paths},
     )
 
 

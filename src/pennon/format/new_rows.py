@@ -13,6 +13,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 
 from pennon.errors import CommitConflict, PennonError, TableNotFound
 from pennon.format.commit import commit_operation
+from pennon.format.failures import answering
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, open_store
 
@@ -36,13 +37,11 @@ class Target:
 
 
 def find_table(location: Location) -> Snapshot | None:
-    """The newest version, or None where there is no table; other troubles are raised."""
+    """The newest version, or None where there is no table; other errors are raised."""
     try:
         return Snapshot.open(location)
-    except TableNotFound as error:
-        if "was not found" in error.problem:
-            return None
-        raise
+    except TableNotFound:
+        return None
 
 
 def write_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> list[str]:
@@ -55,15 +54,16 @@ def write_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> list[str]:
     if target.version is not None:
         # Fields keep the ids they have in that version.
         place = Snapshot.open(target.location, target.version).dataset
-    written = write_fragments(
-        pa.RecordBatchReader.from_batches(target.schema, chain([first], rows)),
-        place,
-        schema=target.schema,
-        mode=target.mode,
-        max_rows_per_file=target.max_rows_per_file,
-        storage_options=target.location.storage_options,
-        enable_stable_row_ids=target.stable_row_ids,
-    )
+    with answering(f"data files of {target.location.shown}"):
+        written = write_fragments(
+            pa.RecordBatchReader.from_batches(target.schema, chain([first], rows)),
+            place,
+            schema=target.schema,
+            mode=target.mode,
+            max_rows_per_file=target.max_rows_per_file,
+            storage_options=target.location.storage_options,
+            enable_stable_row_ids=target.stable_row_ids,
+        )
     return [json.dumps(fragment.to_json()) for fragment in written]
 
 
@@ -83,13 +83,16 @@ def commit_rows(target: Target, fragments: Sequence[str]) -> int:
 
 def _create(target: Target, fragments: list[FragmentMetadata]) -> lance.LanceDataset:
     try:
-        return lance.LanceDataset.commit(
-            target.location.uri,
-            lance.LanceOperation.Overwrite(target.schema, fragments),
-            storage_options=target.location.storage_options,
-            enable_stable_row_ids=target.stable_row_ids,
-            max_retries=0,  # which would put these rows in the place of another writer's
-        )
+        with answering(f"a commit to {target.location.shown}"):
+            return lance.LanceDataset.commit(
+                target.location.uri,
+                lance.LanceOperation.Overwrite(target.schema, fragments),
+                storage_options=target.location.storage_options,
+                enable_stable_row_ids=target.stable_row_ids,
+                max_retries=0,  # which would put these rows in the place of another writer's
+            )
+    except PennonError:
+        raise
     except OSError as error:
         if find_table(target.location) is None:
             raise

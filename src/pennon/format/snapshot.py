@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from pennon.errors import DamagedFile, DamagedTable, TableNotFound
+from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError, StoreUnavailable, TableNotFound
 from pennon.format.addresses import (
     OFFSET_BITS,
     Addresses,
@@ -25,6 +25,7 @@ from pennon.format.addresses import (
     split_by_fragment,
 )
 from pennon.format.deletions import read_deleted_offsets
+from pennon.format.failures import ARGUMENT, answering, first_line, is_missing, store_failure
 from pennon.format.manifest import Manifest, read_manifest
 from pennon.format.reuse_file import check_external
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
@@ -62,14 +63,14 @@ class Snapshot:
 
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
+        """TableNotFound only where the store answered that there is none."""
         try:
             with panics(f"the table at {location.shown}"):
                 dataset = lance.dataset(location.uri, version=version, storage_options=location.storage_options)
-        except (ValueError, OSError) as error:
-            what = f"version {version} of the table at" if version else "a Lance table at"
-            raise TableNotFound(
-                f"cannot open {what} {location.shown}: {_reason(error)}", "Check the address, version and credentials"
-            ) from error
+        except PennonError:
+            raise
+        except (ValueError, OSError, RuntimeError) as error:
+            raise _not_opened(location, version, error) from error
         return cls(location, dataset)
 
     def pin(self) -> Pin:
@@ -77,7 +78,8 @@ class Snapshot:
 
     def latest(self) -> Snapshot:
         """The newest version of the same table; this very object when it is the newest."""
-        newest = self.dataset.latest_version
+        with answering(f"the newest version of {self.uri}"):
+            newest = self.dataset.latest_version
         return self if newest == self.version else Snapshot.open(self.location, newest)
 
     @property
@@ -110,8 +112,26 @@ class Snapshot:
 
     def deleted_offsets(self, fragment: int) -> npt.NDArray[np.uint32]:
         if fragment not in self._deleted:
-            self._deleted[fragment] = read_deleted_offsets(self.store, self.manifest.fragments[fragment])
+            described = self.manifest.fragments[fragment]
+            base = described.deletion_file.base_id if described.deletion_file else None
+            self._deleted[fragment] = read_deleted_offsets(self.store_of(base), described)
         return self._deleted[fragment]
+
+    def store_of(self, base_id: int | None) -> Store:
+        """The files of this table, or of the one that a branch or a shallow clone shares a file with."""
+        if base_id is None:
+            return self.store
+        base, remedy = self.manifest.base_paths.get(base_id), "Restore the manifest, or an older version"
+        if base is None or not base.is_dataset_root:
+            problem = f"a file of {self.uri} lies below base path {base_id}, which is not the root of a table"
+            raise DamagedTable(problem, remedy)
+        try:
+            return open_store(Location.of(base.path, self.location.storage_options))
+        except StoreUnavailable:
+            raise
+        except (ValueError, OSError, RuntimeError) as error:
+            problem = f"base path {base_id} of {self.uri} cannot be opened: {first_line(error)}"
+            raise DamagedTable(problem, remedy) from error
 
     def row_ids(self, fragment: int) -> RowIds:
         if fragment not in self._row_ids:
@@ -204,7 +224,8 @@ class Snapshot:
             end = start + self.manifest.fragments[fragment].live_rows
             low, high = np.searchsorted(picks, [start, end])
             if high > low:
-                taken = self._fragment(fragment).take((picks[low:high] - start).tolist(), columns=[column.path])
+                with self.reading_rows():
+                    taken = self._fragment(fragment).take((picks[low:high] - start).tolist(), columns=[column.path])
                 yield stored_values(_unwrapped(taken.column(0).combine_chunks()))
             start = end
 
@@ -224,7 +245,8 @@ class Snapshot:
             low, high = np.searchsorted(picks, [start, end])
             if high > low:
                 wanted[fragment.id] = (picks[low:high] - start).astype(np.uint32)
-        return stored_values(self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks())
+        with self.reading_rows():
+            return stored_values(self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks())
 
     def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:
@@ -254,20 +276,24 @@ class Snapshot:
     def project(self, fragment: int, expressions: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
         """SQL expressions over the live rows of a fragment, in their order."""
         chosen = [self._fragment(fragment)]
-        yield from self._rows.scanner(columns=dict(expressions), fragments=chosen).to_batches()
+        with answering(f"rows of {self.uri}"):
+            yield from self._rows.scanner(columns=dict(expressions), fragments=chosen).to_batches()
 
     def first_row(self, expressions: Mapping[str, str]) -> pa.Table:
         """Expressions over one row, if there is any; ValueError or OSError where they make no sense over this table."""
-        return self._rows.scanner(columns=dict(expressions), limit=1).to_table()
+        with answering(f"rows of {self.uri}"):
+            return self._rows.scanner(columns=dict(expressions), limit=1).to_table()
 
     def count_in_fragment(self, fragment: int, filter: str) -> int:
         scanner = self._rows.scanner(
             columns=[], filter=filter, fragments=[self._fragment(fragment)], with_row_id=True, use_scalar_index=False
         )
-        return sum(batch.num_rows for batch in scanner.to_batches())
+        with answering(f"rows of {self.uri}"):
+            return sum(batch.num_rows for batch in scanner.to_batches())
 
     def reading_rows(self) -> AbstractContextManager[None]:
-        """While rows are fetched: what is wrong with the table's own files becomes `DamagedTable`."""
+        """While rows are fetched: what is wrong with the table's own files becomes `DamagedTable`, and a store that
+        does not answer `StoreUnavailable`."""
         return reading(f"rows of {self.uri}")
 
     def _fragment(self, fragment: int) -> lance.LanceFragment:
@@ -299,17 +325,17 @@ class Snapshot:
             try:
                 segment = self.manifest.reuse_segment
                 if segment is not None:
-                    check_external(self.store, segment)
+                    check_external(self.store_of(segment.base_id), segment)
             except DamagedFile as error:
                 raise DamagedTable(error.problem, "Restore the file, or an older version of the table") from error
 
     def _check_deletions(self, fragments: Iterable[int]) -> None:
         """Deletion files, before pylance reads them: it allocates whatever a damaged one says, and where it cannot, it
         ends the process. On an object store that would cost a request for each."""
-        if self.store.is_local:
-            for fragment in fragments:
-                if self.manifest.fragments[fragment].deletion_file is not None:
-                    self.deleted_offsets(fragment)
+        for fragment in fragments:
+            deletion = self.manifest.fragments[fragment].deletion_file
+            if deletion is not None and self.store_of(deletion.base_id).is_local:
+                self.deleted_offsets(fragment)
 
     def _scan_domain(
         self, rows: Mapping[int, npt.NDArray[np.uint32] | None]
@@ -346,5 +372,15 @@ def _unwrapped(array: pa.Array) -> pa.Array:
     return array
 
 
-def _reason(error: BaseException) -> str:
-    return str(error).splitlines()[0].partition(", /home")[0] if str(error) else type(error).__name__
+def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:
+    """What an attempt to open a table has met."""
+    what = f"{f'version {version} of the table' if version else 'a Lance table'} at {location.shown}"
+    problem = f"cannot open {what}: {first_line(error)}"
+    if is_missing(error):
+        return TableNotFound(problem, "Check the address and the version")
+    failure = store_failure(error, what)
+    if failure is not None:
+        return failure
+    if str(error).startswith(ARGUMENT):
+        return InvalidArgument(problem, "Check the address")
+    return DamagedTable(problem, "Restore the manifest, or open an older version")

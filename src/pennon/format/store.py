@@ -17,6 +17,7 @@ from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
 
 from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError
 from pennon.format.container import check_footer
+from pennon.format.failures import answering, first_line, store_failure
 from pennon.redact import address, remember, scrub
 
 
@@ -68,35 +69,42 @@ class Location:
 
 
 class Store:
-    """The files below one table's root, by relative path."""
+    """The files below one table's root, by relative path. Everything raises `StoreUnavailable` where the store does not
+    answer."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
         self._root = location.local_root
-        self._session = LanceFileSession(location.uri, storage_options=location.storage_options)
+        with answering(location.shown):
+            self._session = LanceFileSession(location.uri, storage_options=location.storage_options)
 
     def describe(self, path: str) -> str:
         return f"{self.location.shown.rstrip('/')}/{path}"
 
     def list(self, directory: str) -> list[str]:
         """Every file below a directory, as paths relative to the root; empty when there is none."""
-        return self._session.list(directory)
+        with answering(self.describe(directory)):
+            return self._session.list(directory)
 
     def directories(self, directory: str) -> set[str]:
         """Names of the directories in a directory, on this machine's file system also of those that hold nothing or
         what a writer that was killed has left: those files have no names that `list` would show."""
         if self._root is not None:
             there = self._root / directory
-            return {path.name for path in there.iterdir() if path.is_dir()} if there.is_dir() else set()
+            with answering(self.describe(directory)):
+                return {path.name for path in there.iterdir() if path.is_dir()} if there.is_dir() else set()
         depth = directory.count("/") + 1
         return {path.split("/")[depth] for path in self.list(directory) if path.count("/") > depth}
 
     def exists(self, path: str) -> bool:
-        return self._session.contains(path)
+        with answering(self.describe(path)):
+            return self._session.contains(path)
 
     def size(self, path: str) -> int | None:
-        """Size of a local file; None on an object store, where asking would cost a request of its own."""
-        return (self._root / path).stat().st_size if self._root is not None else None
+        """Size of a local file; None on an object store, where asking would cost a request of its own. OSError where
+        the file is not there."""
+        with answering(self.describe(path)):
+            return (self._root / path).stat().st_size if self._root is not None else None
 
     @property
     def is_local(self) -> bool:
@@ -112,41 +120,37 @@ class Store:
 
     def read_range(self, path: str, position: int, length: int) -> bytes:
         """Some bytes of a file, all of them or DamagedFile."""
-        try:
+        with self._using("read", path):
             if self._root is None:
                 content = self._session.read_range(path, position, length)
             else:
                 with (self._root / path).open("rb") as file:
                     file.seek(position)
                     content = file.read(length)
-        except OSError as error:
-            raise DamagedFile(f"cannot read {self.describe(path)}: {_first_line(error)}") from error
         if len(content) != length:
             raise DamagedFile(f"{self.describe(path)} ends before byte {position + length}")
         return content
 
     def read(self, path: str) -> bytes:
         """A whole small file (manifest, deletion vector, reuse details)."""
-        try:
+        with self._using("read", path):
             if self._root is not None:
                 return (self._root / path).read_bytes()
             with tempfile.TemporaryDirectory(prefix="pennon-") as scratch:
                 copy = Path(scratch) / "file"
                 self._session.download_file(path, str(copy))
                 return copy.read_bytes()
-        except OSError as error:
-            raise DamagedFile(f"cannot read {self.describe(path)}: {_first_line(error)}") from error
 
     def write(self, path: str, content: bytes) -> None:
         """A whole small file, where there was none."""
-        with tempfile.TemporaryDirectory(prefix="pennon-") as scratch:
+        with answering(self.describe(path)), tempfile.TemporaryDirectory(prefix="pennon-") as scratch:
             copy = Path(scratch) / "file"
             copy.write_bytes(content)
             self._session.upload_file(str(copy), path)
 
     def copy(self, source: str, target: str) -> int:
         """A file as it is, under another name where there was none; returns its size."""
-        try:
+        with self._using("copy", source):
             if self._root is not None:
                 copy = self._root / target
                 copy.parent.mkdir(parents=True, exist_ok=True)
@@ -157,11 +161,10 @@ class Store:
                 self._session.download_file(source, str(copy))
                 self._session.upload_file(str(copy), target)
                 return copy.stat().st_size
-        except OSError as error:
-            raise DamagedFile(f"cannot copy {self.describe(source)}: {_first_line(error)}") from error
 
     def delete(self, path: str) -> None:
-        self._session.delete_file(path)
+        with answering(self.describe(path)):
+            self._session.delete_file(path)
 
     def delete_directory(self, directory: str, keep: Container[str] = ()) -> None:
         """Remove the files below a directory, but for those whose names are kept. Links are removed, and what they lead
@@ -185,10 +188,23 @@ class Store:
                 there.rmdir()
 
     def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
-        return self._session.open_reader(path, columns)
+        with answering(self.describe(path)):
+            return self._session.open_reader(path, columns)
 
     def open_writer(self, path: str, **options: Any) -> LanceFileWriter:
-        return self._session.open_writer(path, **options)
+        with answering(self.describe(path)):
+            return self._session.open_writer(path, **options)
+
+    @contextmanager
+    def _using(self, verb: str, path: str) -> Generator[None]:
+        """A file that is not there, or cannot be read, becomes `DamagedFile`."""
+        try:
+            with answering(self.describe(path)):
+                yield
+        except PennonError:
+            raise
+        except OSError as error:
+            raise DamagedFile(f"cannot {verb} {self.describe(path)}: {first_line(error)}") from error
 
 
 @lru_cache(maxsize=32)
@@ -199,7 +215,7 @@ def open_store(location: Location) -> Store:
 
 @contextmanager
 def panics(what: str) -> Generator[None]:
-    """A Rust panic, which is no Exception, becomes `DamagedTable`; what pylance says by errors stays."""
+    """A Rust panic, which is no Exception, becomes `DamagedTable`; what pylance reports by errors stays."""
     try:
         yield
     except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit) as error:
@@ -207,22 +223,22 @@ def panics(what: str) -> Generator[None]:
         raise
     except BaseException as error:
         scrub(error)
-        raise DamagedTable(f"{what} cannot be read: {_first_line(error)}", "Restore its files") from error
+        failure = store_failure(error, what)
+        raise failure or DamagedTable(f"{what} cannot be read: {first_line(error)}", "Restore its files") from error
 
 
 @contextmanager
 def reading(what: str) -> Generator[None]:
-    """Whatever pylance and Arrow raise on a table's bad files is `DamagedTable`, a Rust panic (a BaseException) too."""
+    """Whatever pylance and Arrow raise on a table's bad files is `DamagedTable`, a Rust panic (a BaseException) too;
+    `StoreUnavailable` where the store did not answer."""
     try:
         yield
     except (PennonError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
         scrub(error)
-        line = _first_line(error).partition(", /")[0]
-        remedy = "Check the table's files, and that they can be reached"
-        raise DamagedTable(f"{what} cannot be read: {type(error).__name__}: {line}", remedy) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        failure = store_failure(error, what)
+        if failure is not None:
+            raise failure from error
+        problem = f"{what} cannot be read: {type(error).__name__}: {first_line(error)}"
+        raise DamagedTable(problem, "Check the table's files") from error

@@ -150,7 +150,7 @@ def read_moves(store: Store, path: str) -> FragmentReuse:
 
 def _read(snapshot: Snapshot, segment: IndexSegment) -> FragmentReuse:
     where = f"the Fragment Reuse Index of {snapshot.uri}"
-    raw = read_content(snapshot.store, segment)
+    raw = read_content(snapshot.store_of(segment.base_id), segment)
     # A tagged entry below index version 1 is not honoured by any reader.
     return _parse(raw, where, segment.uuid, segment.dataset_version, tagged=segment.index_version >= 1)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, DamagedFile, InvalidArgument, PennonError
+from pennon.errors import CommitConflict, DamagedFile, InvalidArgument, PennonError, StoreUnavailable
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
@@ -129,6 +129,8 @@ def _built_as_described(work: Rewriting, segment: IndexSegment, fragments: list[
 def _readable(snapshot: Snapshot, segment: IndexSegment) -> bool:
     try:
         VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
+    except StoreUnavailable:
+        raise
     except PennonError:
         return False
     return True

@@ -22,6 +22,7 @@ from pennon.errors import (
     DamagedFile,
     InvalidArgument,
     PennonError,
+    StoreUnavailable,
     UnsupportedTable,
 )
 from pennon.format.compaction import (
@@ -183,6 +184,8 @@ def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan,
 
     try:
         return on_newest(snapshot, attempt)
+    except StoreUnavailable:
+        raise
     except PennonError:
         # Only a refusal is certain: whatever else ends it may come when the commit is under way or done.
         for group in groups:

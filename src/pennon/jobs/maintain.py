@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, InvalidArgument, PennonError, UnsupportedTable
+from pennon.errors import CommitConflict, InvalidArgument, PennonError, StoreUnavailable, UnsupportedTable
 from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, is_old, old_versions, orphans
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse import read_fragment_reuse
@@ -275,6 +275,8 @@ class _Pass:
             except CommitConflict as conflict:
                 outcome, status = f"others got in the way: {conflict}", Status.CONFLICT
                 self.snapshot = self.snapshot.latest()
+            except StoreUnavailable:
+                raise  # no other step would fare better
             except PennonError as error:
                 outcome, status = f"failed: {error}", Status.FAILED
                 break

@@ -14,7 +14,14 @@ import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import DamagedFile, DamagedIndexWarning, IndexNotFound, InvalidArgument, UnsupportedTable
+from pennon.errors import (
+    DamagedFile,
+    DamagedIndexWarning,
+    IndexNotFound,
+    InvalidArgument,
+    StoreUnavailable,
+    UnsupportedTable,
+)
 from pennon.format.index_metadata import IndexFile, IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
@@ -319,6 +326,8 @@ def _is_whole(snapshot: Snapshot, segment: IndexSegment, file: IndexFile) -> boo
     """Whether a file has the size it was written with, where that is known and cheap to ask for."""
     try:
         size = snapshot.store.size(f"{segment.directory}/{file.path}")
+    except StoreUnavailable:
+        raise
     except OSError:
         return False
     return size is None or not file.size_bytes or size == file.size_bytes

@@ -183,6 +183,7 @@ def _entry(base: Snapshot, reuse: FragmentReuse, needed: Sequence[bool]) -> Inde
         fragments=FrozenBitMap(fragments & base.manifest.live),
         details=details.SerializeToString(),
         files=(),
+        base_id=None,  # what a branch or a clone shares with another table, it shares no longer
         created_at=datetime.now(UTC),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from uuid import uuid4
 
-from pennon.errors import PennonError
+from pennon.errors import PennonError, StoreUnavailable
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import manifest_paths, read_manifest
 from pennon.format.snapshot import Snapshot
@@ -32,6 +32,8 @@ def committing(snapshot: Snapshot, segments: Iterable[IndexSegment]) -> Generato
     """
     try:
         yield
+    except StoreUnavailable:
+        raise
     except PennonError:
         for segment in segments:
             if not _may_be_named(snapshot, segment.uuid):

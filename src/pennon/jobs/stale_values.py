@@ -29,18 +29,19 @@ def held_fragments(base: Snapshot, segment: IndexSegment, among: BitMap, reuse: 
     """Which of these fragments the segment's files may hold rows of. None is left out; metadata decides where it can,
     else the ids in the files do."""
     among = among & base.manifest.live
-    if not among or why_unusable(base, segment) is not None:
-        return BitMap()
     kind = kind_of(segment)
-    recorded = read_contents(base.store, segment)
-    if kind is not None and kind.stores_addresses(segment.index_version, base.manifest.has_stable_row_ids):
+    if not among or kind is None:
+        return BitMap()
+    readable = why_unusable(base, segment) is None
+    recorded = read_contents(base.store, segment) if readable else None
+    if kind.stores_addresses(segment.index_version, base.manifest.has_stable_row_ids):
         if recorded is not None:
             return among & _reached(BitMap(recorded.fragments), reuse)
         suspects = among & _reached(BitMap(range(_oldest_version_with(base, segment).max_fragment_id + 1)), reuse)
-        return _confirmed(suspects, lambda: _reached(_stored_fragments(base, segment), reuse))
+        return _confirmed(suspects, lambda: _reached(_stored_fragments(base, segment), reuse)) if readable else suspects
     below = recorded.row_ids_below if recorded else _oldest_version_with(base, segment).next_row_id
     suspects = BitMap(f for f in among if int(base.row_ids(f).min(initial=below)) < below)
-    return _confirmed(suspects, lambda: _located_fragments(base, segment))
+    return _confirmed(suspects, lambda: _located_fragments(base, segment)) if readable else suspects
 
 
 def shared_fragments(

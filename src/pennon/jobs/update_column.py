@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from pennon.engine import Engine
-from pennon.errors import InvalidArgument, InvalidFilter, PennonError
+from pennon.errors import InvalidArgument, InvalidFilter, PennonError, StoreUnavailable
 from pennon.format.column_update import ColumnFile, commit_column_update, discard_column_file, write_column_file
+from pennon.format.failures import first_line
 from pennon.format.schema import stored_values
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.retry import on_newest
+from pennon.query.execute import is_damage
 
 AFTER, CHOSEN, BEFORE = "after", "chosen", "before"
 
@@ -60,6 +62,8 @@ def update_column(engine: Callable[[], Engine], snapshot: Snapshot, update: Colu
         return snapshot, done
     try:
         return on_newest(snapshot, lambda base: commit_column_update(base, files)), done
+    except StoreUnavailable:
+        raise
     except PennonError:
         # Only a refusal is certain: whatever else ends it may come when the commit is under way or done.
         for file in files:
@@ -91,9 +95,13 @@ def _check(snapshot: Snapshot, update: ColumnUpdate, type_: pa.DataType) -> None
     """Both must be SQL over this table, of the column's type and a condition."""
     try:
         row = snapshot.first_row(update.projection)
+    except PennonError:
+        raise
     except (ValueError, OSError) as error:
-        line = (str(error).splitlines() or [""])[0].partition(", /")[0]
-        raise InvalidFilter(f"the update of {update.column!r} cannot be understood: {line}") from error
+        if is_damage(error):
+            with snapshot.reading_rows():
+                raise
+        raise InvalidFilter(f"the update of {update.column!r} cannot be understood: {first_line(error)}") from error
     if update.where is not None and row.schema.field(CHOSEN).type != pa.bool_():
         raise InvalidFilter(f"{update.where!r} is no condition but of type {row.schema.field(CHOSEN).type}")
     try:

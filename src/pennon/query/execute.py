@@ -177,11 +177,7 @@ def filter_errors(sql: str | None) -> Generator[None]:
         raise
     except (ValueError, OSError, pa.ArrowException) as error:
         text = str(error)
-        if (
-            sql is None
-            or any(word in text for word in _DAMAGE_WORDS)
-            or not any(word in text for word in _FILTER_WORDS)
-        ):
+        if sql is None or is_damage(error) or not any(word in text for word in _FILTER_WORDS):
             with reading("the rows of the table"):
                 raise
         line = text.splitlines()[0].partition(", /")[0]
@@ -189,6 +185,11 @@ def filter_errors(sql: str | None) -> Generator[None]:
         if "could not convert to literal of type 'Timestamp" in line or "of type 'Date" in line:
             remedy = "Write instants as timestamp '2026-01-31 12:00:00' and days as date '2026-01-31'"
         raise InvalidFilter(f"the filter {sql!r} cannot be evaluated: {line}", remedy) from error
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error of pylance's is about the files of a table, not about the expressions over it."""
+    return any(word in str(error) for word in _DAMAGE_WORDS)
 
 
 _DAMAGE_WORDS = ("corrupt", "Not found", "Parser error", "Io error", "IOError", "(IO)", "(Index)", "FRI ")

@@ -14,4 +14,5 @@ def plainly() -> Generator[None]:
     try:
         yield
     except PennonError as error:
-        raise type(error)(error.problem, error.remedy) from None
+        kind, arguments = error.__reduce__()
+        raise kind(*arguments) from None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from pennon.errors import PennonError
+from pennon.errors import PennonError, StoreUnavailable
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
@@ -43,6 +43,8 @@ class VectorFamily:
             if details is not None:
                 return details.kind, details.metric
             return read_kind(snapshot.store, segment.directory, segment.file_sizes)
+        except StoreUnavailable:
+            raise
         except PennonError:
             return None
 

@@ -1,0 +1,123 @@
+"""What pylance and the operating system raise, told apart: the store did not answer, there is no such file, or the
+bytes of a file are wrong. pylance raises ValueError, OSError, RuntimeError or ArrowInvalid for each of them, so that
+only the text, or the number of the operating system's error, tells.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from pennon.errors import PennonError, StoreUnavailable
+from pennon.redact import scrub
+
+# Where in pylance's own source an error was made: ", /home/.../object_store.rs:1576:42".
+ORIGIN = re.compile(r",? /\S*\.rs:\d+:\d+.*$")
+STATUS = re.compile(r"\bstatus code: (\d{3})\b")
+SYSTEM = re.compile(r"\(os error (\d+)\)")
+# object_store names the store; the three left out stand for bytes at hand and for the local file system.
+REMOTE = re.compile(r"\bGeneric (?!N/A |memory |LocalFileSystem )[\w -]{1,40} error: ")
+REFUSED = re.compile(
+    r"The operation lacked (?:the necessary privileges|valid authentication credentials)"
+    r"|get AWS credentials|credential error|credentials? provider|Received redirect without LOCATION"
+)
+ABSENT = re.compile(r"\bwas not found: |\bNot found: |\bObject at location .* not found")
+# Of the user's words, whatever they are.
+ARGUMENT = "Invalid user input"
+
+NOT_FOUND = 404
+# The store answered that another writer was faster (409, 412), or that the file ends earlier (416).
+ANSWERS = frozenset({NOT_FOUND, 304, 409, 412, 416})
+PASSING = frozenset({408, 425, 429})
+LASTING = frozenset({501, 505})
+
+
+def _numbers(names: str) -> frozenset[int]:
+    return frozenset(getattr(errno, name) for name in names.split() if hasattr(errno, name))
+
+
+PASSING_ERRORS = _numbers(
+    "EIO EAGAIN EINTR EBUSY EMFILE ENFILE ESTALE ETIMEDOUT ECONNREFUSED ECONNRESET ECONNABORTED ENOTCONN EPIPE"
+    " EHOSTDOWN EHOSTUNREACH ENETDOWN ENETUNREACH EREMOTEIO"
+)
+LASTING_ERRORS = _numbers("EACCES EPERM EROFS ENOSPC EDQUOT ENODEV ENXIO")
+
+TRY_AGAIN = "Try again; if it persists, check the network, the endpoint and the limits of the store"
+CHECK_ACCESS = "Check the credentials, the region and what they may do there"
+CHECK_DISK = "Check the permissions of the files and the space on the disk"
+
+
+def store_failure(error: BaseException, what: str) -> StoreUnavailable | None:
+    """The error of ours where a store did not answer, refused to, or did so in part; None where it answered."""
+    text = str(error)
+    if text.startswith(ARGUMENT):
+        return None
+    retryable, remedy = _remote(text) or _system(error, text) or (None, "")
+    if retryable is None:
+        return None
+    scrub(error)
+    return StoreUnavailable(f"the store did not answer for {what}: {first_line(error)}", remedy, retryable)
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether the store answered, and what was asked for is not there."""
+    text = str(error)
+    status = STATUS.search(text)
+    if status is not None:
+        return int(status[1]) == NOT_FOUND
+    if _remote(text) is not None:
+        return False
+    return ABSENT.search(text) is not None or _number(error, text) in (errno.ENOENT, errno.ENOTDIR)
+
+
+def _remote(text: str) -> tuple[bool, str] | None:
+    """Whether trying again may help, and what to do, of an object store's error."""
+    status = STATUS.search(text)
+    if status is not None:
+        code = int(status[1])
+        if code in ANSWERS:
+            # Every file is missing where the bucket is.
+            return (False, CHECK_ACCESS) if "NoSuchBucket" in text else None
+        again = code in PASSING or (code >= 500 and code not in LASTING)
+        return again, TRY_AGAIN if again else CHECK_ACCESS
+    if REFUSED.search(text):
+        return False, CHECK_ACCESS
+    return (True, TRY_AGAIN) if REMOTE.search(text) else None
+
+
+def _system(error: BaseException, text: str) -> tuple[bool, str] | None:
+    """The same of an error of the operating system, met by Python or by pylance."""
+    number = _number(error, text)
+    if number in PASSING_ERRORS or isinstance(error, (TimeoutError, ConnectionError)):
+        return True, TRY_AGAIN
+    return (False, CHECK_DISK) if number in LASTING_ERRORS else None
+
+
+def _number(error: BaseException, text: str) -> int | None:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = SYSTEM.search(text)
+    return int(found[1]) if found is not None else None
+
+
+@contextmanager
+def answering(what: str) -> Generator[None]:
+    """A store's failure to answer becomes `StoreUnavailable`; every other error stays what it is."""
+    try:
+        yield
+    except (PennonError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        scrub(error)
+        failure = store_failure(error, what)
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error reports, without the place in pylance's source that it comes from."""
+    lines = str(error).splitlines()
+    return ORIGIN.sub("", lines[0]) if lines and lines[0] else type(error).__name__

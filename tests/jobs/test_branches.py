@@ -1,0 +1,312 @@
+"""Branches and shallow clones: tables whose data, deletion and index files are partly those of another table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import pennon
+from pennon.errors import CoverageWarning, DamagedTable, InvalidArgument, UnsupportedTable
+from pennon.format.manifest import find_manifest, parse_manifest
+from pennon.format.pb import lance_pb2 as pb
+from pennon.format.store import Location, open_store
+from pennon.index.vector.vectors import to_lists
+from tests.faulty_store import FaultyStore
+from tests.hostile.manifests import edit_newest
+
+FILTERS = ["k = 5", "k > 90 or k is null", "id < 100", "k < 10 and id > 700"]
+QUERY = np.linspace(-1, 1, 8, dtype=np.float32)
+MADE = ["branch", "clone", "clone of a branch"]
+
+
+def rows(start: int, stop: int) -> pa.Table:
+    count = stop - start
+    vectors = np.random.default_rng(start).standard_normal((count, 8)).astype(np.float32)
+    keys = [None if i % 50 == 0 else i % 97 for i in range(start, stop)]
+    return pa.table({"id": range(start, stop), "k": pa.array(keys, pa.int64()), "v": to_lists(vectors)})
+
+
+@dataclass(frozen=True)
+class Family:
+    """A table, and one that was made of it."""
+
+    base: Path
+    uri: str
+
+    def table(self) -> pennon.Table:
+        return pennon.open(self.uri)
+
+    def dataset(self) -> lance.LanceDataset:
+        return lance.dataset(self.uri)
+
+
+def make_base(path: Path, *, stable: bool = False) -> lance.LanceDataset:
+    """Eight fragments, six of them with deletions, a B-tree and an IVF_FLAT over all of them."""
+    lance.write_dataset(rows(0, 2000), path, max_rows_per_file=250, enable_stable_row_ids=stable)
+    lance.dataset(path).delete("id % 7 = 0 and id < 1500")
+    table = pennon.open(path)
+    table.create_index("k", batch_size=64)
+    table.create_index("v", "IVF_FLAT", num_partitions=4)
+    return lance.dataset(path)
+
+
+def make(base: lance.LanceDataset, kind: str, directory: Path) -> str:
+    clone = str(directory / "clone.lance")
+    if kind == "branch":
+        return base.create_branch("exp/one").uri
+    if kind == "clone":
+        base.shallow_clone(clone, base.version)
+        return clone
+    branch = base.create_branch("exp/one")
+    branch.delete("id % 19 = 0")  # so that there are deletion files in both
+    branch.shallow_clone(clone, branch.version)
+    return clone
+
+
+@pytest.fixture(params=MADE)
+def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Family]:
+    base = make_base(tmp_path / "base.lance")
+    uri = make(base, request.param, tmp_path)
+    before = contents(tmp_path / "base.lance", uri)
+    yield Family(tmp_path / "base.lance", uri)
+    assert contents(tmp_path / "base.lance", uri) == before, "the base has changed"
+    check(str(tmp_path / "base.lance"), covered=True)
+
+
+def contents(base: Path, made: str) -> dict[str, str]:
+    """Every file of the base and its branches, but for those of the table made of it."""
+    files = [path for path in base.rglob("*") if path.is_file() and not str(path).startswith(f"{made}/")]
+    return {str(path): sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def check(uri: str, *, covered: bool | None = None) -> None:
+    """Pennon's answers, and pylance's through the indices, are those of a full scan."""
+    dataset, table = lance.dataset(uri), pennon.open(uri)
+    for filter in FILTERS:
+        found = dataset.scanner(filter=filter, columns=["id"], use_scalar_index=False).to_table()
+        expected = sorted(found["id"].to_pylist())
+        assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
+        assert table.count(filter) == len(expected), filter
+        assert sorted(dataset.scanner(filter=filter, columns=["id"]).to_table()["id"].to_pylist()) == expected, filter
+    everything = dataset.to_table(columns=["id", "v"])
+    vectors = np.stack(everything["v"].to_numpy())
+    nearest = everything["id"].to_numpy()[((vectors - QUERY) ** 2).sum(axis=1).argsort()[:5]].tolist()
+    assert table.search("v", QUERY, 5, nprobes=4, columns=["id"])["id"].to_pylist() == nearest
+    asked = {"column": "v", "q": QUERY, "k": 5, "nprobes": 4}
+    found = dataset.scanner(nearest=asked, columns=["id", "_distance"]).to_table()
+    assert found["id"].to_pylist() == nearest
+    if covered is not None:
+        assert [index.coverage == 1 for index in table.indices()] == [covered] * 2
+
+
+def grow(family: Family, start: int) -> None:
+    """Rows that pylance appends and deletes on the branch or the clone alone."""
+    family.dataset().delete(f"id % 11 = {start % 11} and id > 300")
+    family.dataset().insert(rows(start, start + 200))
+
+
+@pytest.mark.usefixtures("engine")
+def test_indices_of_the_base_are_passed_over_and_the_rows_scanned(family: Family) -> None:
+    check(family.uri, covered=False)
+    assert {skipped.reason for skipped in family.table().explain("k = 5").skipped} == {
+        "files in another table (base path)"
+    }
+    grow(family, 5000)
+    check(family.uri, covered=False)
+    table = family.table()
+    version = table.version
+    assert "files in another table" in str(table.optimize())
+    assert table.audit().ok
+    assert "files in another table" in table.report()
+    assert table.catch_up_indices() == 0
+    assert table.trim_fragment_reuse() == 0
+    assert table.refresh().version == version
+
+
+@pytest.mark.usefixtures("engine")
+def test_own_indices_and_their_upkeep(family: Family) -> None:
+    table = family.table()
+    table.create_index("k", batch_size=64)
+    table.create_index("v", "IVF_FLAT", num_partitions=4)
+    check(family.uri, covered=True)
+    grow(family, 5000)
+    check(family.uri, covered=False)
+    family.table().optimize()
+    check(family.uri, covered=True)
+    family.table().compact(remap="immediate", target_rows_per_fragment=600)
+    check(family.uri, covered=True)
+    grow(family, 6000)
+    family.table().optimize()
+    family.table().compact(remap="deferred", target_rows_per_fragment=900)
+    check(family.uri, covered=True)
+    assert family.table().catch_up_indices() > 0
+    assert family.table().trim_fragment_reuse() == 1
+    check(family.uri, covered=True)
+    grow(family, 7000)
+    family.table().compact(remap="drop", target_rows_per_fragment=4000)
+    check(family.uri, covered=False)
+    family.table().maintain()
+    check(family.uri, covered=True)
+    assert family.table().audit().ok
+
+
+Change = Callable[[pennon.Table], object]
+CHANGES: dict[str, Change] = {
+    "update_column": lambda table: table.update_column("k", "k + 1", where="id < 600"),
+    "deferred": lambda table: table.compact(remap="deferred", target_rows_per_fragment=600),
+    "drop": lambda table: table.compact(remap="drop", target_rows_per_fragment=600),
+    "drop_index": lambda table: table.drop_index("k_idx"),
+}
+IMMEDIATE: dict[str, Change] = {
+    "compact": lambda table: table.compact(remap="immediate", target_rows_per_fragment=600),
+    "maintain": lambda table: table.maintain(),
+}
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_beside_indices_of_the_base(family: Family, change: str) -> None:
+    grow(family, 5000)
+    CHANGES[change](family.table())
+    check(family.uri)
+    with suppress(UnsupportedTable):
+        family.table().clean_orphans(timedelta(0), no_jobs_running=True)
+    check(family.uri)
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("change", IMMEDIATE)
+def test_indices_of_the_base_lose_what_is_compacted_at_once_with_a_warning(family: Family, change: str) -> None:
+    grow(family, 5000)
+    with pytest.warns(CoverageWarning, match="files in another table"):
+        IMMEDIATE[change](family.table())
+    check(family.uri, covered=False)
+    assert family.table().audit().ok
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_branch_stays_one(tmp_path: Path) -> None:
+    base = make_base(tmp_path / "base.lance")
+    uri = base.create_branch("exp").uri
+    table = pennon.open(uri)
+    table.create_index("k")
+    table.update_column("k", "k + 1", where="id < 300")
+    base = lance.dataset(tmp_path / "base.lance")
+    assert base.checkout_version(("exp", None)).version == table.version > base.version
+    assert base.branches.list()["exp"]["parent_version"] == base.version
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_segment_beside_one_of_the_base_that_holds_old_values_is_refused(family: Family) -> None:
+    family.table().update_column("k", "k + 1", where="id < 200")
+    with pytest.raises(InvalidArgument, match="still holds their old values"):
+        family.table().create_index("k", fragment_ids=[0], replace=False)
+    family.dataset().insert(rows(5000, 5200))
+    family.table().create_index("k", fragment_ids=[max(f.fragment_id for f in family.dataset().get_fragments())])
+    check(family.uri)
+
+
+@pytest.mark.usefixtures("engine")
+def test_moves_in_a_file_of_the_base(tmp_path: Path) -> None:
+    """Many moves are too large for the manifest."""
+    base, clone, count = tmp_path / "base.lance", str(tmp_path / "clone.lance"), 1_800_000
+    lance.write_dataset(pa.table({"id": pa.array(np.arange(count, dtype=np.int32))}), base)
+    pennon.open(base).create_index("id")
+    lance.dataset(base).delete("id % 2 = 0")
+    pennon.open(base).compact(remap="deferred")
+    assert list(base.glob("_indices/*/details.binpb"))
+    dataset = lance.dataset(base)
+    dataset.shallow_clone(clone, dataset.version)
+    table = pennon.open(clone)
+    assert table.count("id < 1000") == 500
+    assert len(table.fragment_reuse().versions) == 1
+    table.create_index("id")
+    assert table.trim_fragment_reuse() == 1
+    assert (table.count("id < 1000"), pennon.open(base).count("id < 1000")) == (500, 500)
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("kind", MADE)
+def test_stable_row_ids(tmp_path: Path, kind: str) -> None:
+    uri = make(make_base(tmp_path / "base.lance", stable=True), kind, tmp_path)
+    family = Family(tmp_path / "base.lance", uri)
+    check(uri)
+    grow(family, 5000)
+    check(uri)
+    family.table().compact(remap="drop", target_rows_per_fragment=600)
+    check(uri)
+    family.table().create_index("k")
+    family.table().create_index("v", "IVF_FLAT", num_partitions=4)
+    check(uri, covered=True)
+    family.table().compact(remap="immediate", target_rows_per_fragment=1200)
+    check(uri, covered=True)
+    check(str(family.base), covered=True)
+
+
+@pytest.mark.usefixtures("engine")
+def test_orphans_of_the_base_are_not_what_branches_use(tmp_path: Path) -> None:
+    base = tmp_path / "base.lance"
+    first = make_base(base).create_branch("one").uri
+    pennon.open(first).create_index("k")
+    second = lance.dataset(first).create_branch("two").uri
+    for uri in (str(base), first):
+        pennon.open(uri).create_index("k", batch_size=32)
+        pennon.open(uri).create_index("v", "IVF_FLAT", num_partitions=2)
+        lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0))
+        with suppress(UnsupportedTable):
+            pennon.open(uri).clean_orphans(timedelta(0), no_jobs_running=True)
+    for uri in (str(base), first, second):
+        check(uri)
+
+
+def test_a_deletion_file_that_the_base_no_longer_has(tmp_path: Path) -> None:
+    clone = make(make_base(tmp_path / "base.lance"), "clone", tmp_path)
+    for path in (tmp_path / "base.lance/_deletions").iterdir():
+        path.unlink()
+    with pytest.raises(DamagedTable, match=r"base\.lance/_deletions/"):
+        pennon.open(clone).count("k = 5")
+
+
+@pytest.mark.parametrize("damage", ["absent", "not a table", "no address"])
+def test_a_base_path_that_leads_nowhere(tmp_path: Path, damage: str) -> None:
+    clone = make(make_base(tmp_path / "base.lance"), "clone", tmp_path)
+
+    def edit(manifest: pb.Manifest, _: pb.IndexSection) -> None:
+        paths = manifest.base_paths
+        if damage == "absent":
+            del paths[:]
+        elif damage == "not a table":
+            paths[0].is_dataset_root = False
+        else:
+            paths[0].path = "memory://nothing"
+
+    edit_newest(Path(clone), edit)
+    with pytest.raises(DamagedTable, match="base path 0"):
+        pennon.open(clone).count("k = 5")
+
+
+def test_a_base_on_an_object_store(tmp_path: Path) -> None:
+    make_base(tmp_path / "base.lance")
+    store = FaultyStore(tmp_path)
+    try:
+        opened = partial(lance.dataset, storage_options=store.options)
+        dataset = opened("s3://bucket/base.lance")
+        dataset.shallow_clone("s3://bucket/clone.lance", dataset.version, storage_options=store.options)
+        content = open_store(Location.of("s3://bucket/clone.lance", store.options))
+        manifest = parse_manifest(content.read(find_manifest(content)), "clone")
+        assert manifest.base_paths[0].path == "s3://bucket/base.lance"
+        table = pennon.open("s3://bucket/clone.lance", storage_options=store.options)
+        expected = opened("s3://bucket/clone.lance").count_rows("k = 5")
+        assert (table.count("k = 5"), pennon.open(tmp_path / "base.lance").count("k = 5")) == (expected, expected)
+    finally:
+        store.close()
