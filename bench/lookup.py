@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from bench.harness import fresh, peak_memory, report
-from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexFile
+from pennon.format.lance_file import LanceFile
 from pennon.format.store import Location, Store, open_store
 from pennon.index.btree.lookup import PageStats, page_file_name, read_lookup, write_lookup
 

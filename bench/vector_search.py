@@ -35,8 +35,8 @@ from bench.vectors import (
     vector_table,
 )
 from pennon.index.cache import SHARED_CACHE
-from pennon.index.vector.pq import ProductQuantizer
-from pennon.index.vector.storage import VectorFiles
+from pennon.index.vector.files.storage import VectorFiles
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
 from pennon.table import Table
 
 KINDS = (

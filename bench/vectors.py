@@ -19,7 +19,7 @@ import pennon
 from bench.data import write_once
 from bench.harness import fresh
 from pennon.format.store import Location, open_store
-from pennon.index.vector.storage import VectorFiles
+from pennon.index.vector.files.storage import VectorFiles
 from pennon.table import Table
 
 ROWS, DIM, CENTRES, FRAGMENTS = 500_000, 128, 2000, 8

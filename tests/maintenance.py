@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 import pennon
 from pennon.errors import CompactionWarning
-from pennon.jobs import publish
+from pennon.jobs.shared import commit as publish
 from pennon.table import Table
 
 

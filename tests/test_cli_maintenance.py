@@ -231,7 +231,7 @@ def test_a_plan_of_maintenance_has_a_status_for_each_step(uri: str) -> None:
 
 def test_passes_go_on_after_a_step_that_fails(uri: str) -> None:
     without_a_file(uri)
-    with mock.patch("pennon.cli.maintenance.sleep"):
+    with mock.patch("pennon.cli.maintain.sleep"):
         result = run("maintain", uri, "--every", "10m", "--passes", "2", "--no-compact", "--output", "json")
     assert result.exit_code == 0
     passes = [json.loads(line) for line in result.stdout.splitlines()]
@@ -273,13 +273,13 @@ def test_options_are_the_policy(uri: str) -> None:
 
 def test_every_so_often_until_told_to_stop(uri: str) -> None:
     append(uri, 200, 10)
-    with mock.patch("pennon.cli.maintenance.sleep") as sleep:
+    with mock.patch("pennon.cli.maintain.sleep") as sleep:
         shown = done("maintain", uri, "--every", "10m", "--passes", "2", "--no-compact")
     assert shown.count(", version ") == 2
     assert "optimize   due" in shown
     [pause] = sleep.call_args_list
     assert 0 < pause.args[0] <= 600
-    with mock.patch("pennon.cli.maintenance.sleep"):
+    with mock.patch("pennon.cli.maintain.sleep"):
         lines = done("maintain", uri, "--every", "10m", "--passes", "2", "--dry-run", "--output", "json").splitlines()
     assert [set(json.loads(line)) for line in lines] == [{"time", "table", "version", "decisions"}] * 2
 
@@ -295,7 +295,7 @@ def test_a_pass_that_fails_is_told_and_survived(uri: str) -> None:
 
     with (
         mock.patch.object(Table, "maintain", stumbling),
-        mock.patch("pennon.cli.maintenance.sleep"),
+        mock.patch("pennon.cli.maintain.sleep"),
     ):
         result = run("maintain", uri, "--every", "30s", "--passes", "3", "--no-compact")
     assert result.exit_code == 0
@@ -306,7 +306,7 @@ def test_a_pass_that_fails_is_told_and_survived(uri: str) -> None:
     assert result.stdout.count(", version ") == 1
     with (
         mock.patch.object(Table, "maintain", side_effect=CommitConflict("in the way")),
-        mock.patch("pennon.cli.maintenance.sleep"),
+        mock.patch("pennon.cli.maintain.sleep"),
     ):
         failed = json.loads(done("maintain", uri, "--every", "30s", "--passes", "1", "--output", "json"))
         assert (failed["error"], failed["table"]) == ("in the way", uri)
@@ -314,7 +314,7 @@ def test_a_pass_that_fails_is_told_and_survived(uri: str) -> None:
 
 
 def test_an_interrupt_ends_the_passes(uri: str) -> None:
-    with mock.patch("pennon.cli.maintenance.sleep", side_effect=KeyboardInterrupt):
+    with mock.patch("pennon.cli.maintain.sleep", side_effect=KeyboardInterrupt):
         result = run("maintain", uri, "--every", "1d", "--dry-run")
     assert result.exit_code == 130
     assert "interrupted" in result.stderr

@@ -17,8 +17,8 @@ from lance.fragment import write_fragments
 
 import pennon
 from pennon.errors import InvalidArgument
-from pennon.format import housekeeping
-from pennon.format.housekeeping import Orphan, OrphanKind
+from pennon.format import cleanup as housekeeping
+from pennon.format.cleanup import Orphan, OrphanKind
 from tests.cli import as_json, done, run
 from tests.tables import full_scan, stock_answer
 from tests.test_object_store import BUCKET, storage_options

@@ -18,8 +18,9 @@ from pennon.errors import CommitConflict, CoverageWarning
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.vector.vectors import to_lists
-from pennon.jobs import compact, publish
+from pennon.jobs import compact
 from pennon.jobs.maintain import MaintenancePolicy
+from pennon.jobs.shared import commit as publish
 from tests.tables import full_scan, stock_answer
 
 pytestmark = pytest.mark.usefixtures("engine")

@@ -22,7 +22,7 @@ LOCK_FILES = ("requirements-build.lock", "requirements.lock")
 
 # The rooms from top to bottom; those of one row are neighbours. A room may use its own row and the rows below it.
 ROOMS = (
-    {"__init__", "__main__", "cli", "spark", "testing"},
+    {"__init__", "cli", "spark"},
     {"table"},
     {"report"},
     {"jobs"},
@@ -30,7 +30,7 @@ ROOMS = (
     {"engine"},
     {"index"},
     {"format"},
-    {"errors", "redact", "terminal"},
+    {"errors", "redact", "text"},
 )
 # Narrower than the rows: Spark's room moves tasks and blocks whatever they hold, and a query needs no Spark.
 STRANGERS = {"engine": {"index", "format"}, "query": {"engine"}}

@@ -24,12 +24,12 @@ from pennon.errors import (
     StoreUnavailable,
     TableNotFound,
 )
+from pennon.format.append import find_table
 from pennon.format.failures import is_missing, store_failure
-from pennon.format.new_rows import find_table
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.vectors import to_lists
-from pennon.spark.plain import plainly
+from pennon.spark.errors import plainly
 from tests.cli import run
 from tests.faulty_store import ANSWERS, CUT, DROPPED, FaultyStore
 

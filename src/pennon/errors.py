@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pennon.redact import hide
-from pennon.terminal import shown
+from pennon.text import shown
 
 
 class PennonError(Exception):

@@ -12,28 +12,28 @@ import pyarrow as pa
 
 from pennon.engine import Engine, ProgressListener
 from pennon.errors import InvalidArgument
-from pennon.format.housekeeping import ORPHAN_AGE
+from pennon.format.cleanup import ORPHAN_AGE
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
-from pennon.jobs.audit import RECALL_QUERIES, audit
-from pennon.jobs.audit_report import AuditReport
+from pennon.jobs.audit.audit import RECALL_QUERIES, audit
+from pennon.jobs.audit.report import AuditReport
 from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
 from pennon.jobs.compact import CompactionChoices, CompactPlan, compact, plan_compact
 from pennon.jobs.create_index import IndexOptions, Plan, create_index, plan_index
-from pennon.jobs.knn_join import knn_join
+from pennon.jobs.fragment_reuse import catch_up, trim
+from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport, maintain
 from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
-from pennon.jobs.plan_reuse import CatchUpPlan, TrimPlan, plan_catch_up, plan_trim
-from pennon.jobs.publish import drop_index, publish
-from pennon.jobs.reuse import catch_up, trim
-from pennon.jobs.slices import task_memory
+from pennon.jobs.plan_fragment_reuse import CatchUpPlan, TrimPlan, plan_catch_up, plan_trim
+from pennon.jobs.shared.commit import drop_index, publish
+from pennon.jobs.shared.tasks import task_memory
 from pennon.jobs.update_column import ColumnUpdate, Updated, count_update, update_column
-from pennon.query import execute
 from pennon.query.catalog import Catalog
-from pennon.query.execute import ScanRequest
-from pennon.query.explain import Explanation, explain
 from pennon.query.inventory import Index, ReuseInfo, describe_reuse, list_indices
+from pennon.query.scan import execute
+from pennon.query.scan.execute import ScanRequest
+from pennon.query.scan.explain import Explanation, explain
 from pennon.query.search.explain import SearchExplanation, explain_search
 from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search

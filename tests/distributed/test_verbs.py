@@ -18,9 +18,9 @@ import pytest
 import pennon
 from pennon.engine import Engine
 from pennon.engine.tasks import dumps
-from pennon.jobs.knn_join import knn_join
-from pennon.jobs.knn_join_tasks import search
-from pennon.jobs.plan_knn_join import plan_knn_join
+from pennon.jobs.knn_join.join import knn_join
+from pennon.jobs.knn_join.plan import plan_knn_join
+from pennon.jobs.knn_join.tasks import search
 from pennon.query.search.request import SearchRequest
 from tests.query.neighbours import DIM, brute_force, check, queries, rows, write
 from tests.tables import full_scan

@@ -20,7 +20,8 @@ from unittest import mock
 
 import lance
 
-from pennon.format import column_update, compaction, new_rows
+from pennon.format import append as new_rows
+from pennon.format import column_update, compaction
 from pennon.format.store import Store
 
 CHANGES = {

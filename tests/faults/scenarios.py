@@ -14,8 +14,8 @@ import pyarrow as pa
 from lance.fragment import write_fragments
 
 import pennon
-from pennon.format.files import LanceFile
-from pennon.format.housekeeping import delete_orphans, orphans
+from pennon.format.cleanup import delete_orphans, orphans
+from pennon.format.lance_file import LanceFile
 from pennon.format.manifest import VERSIONS, parse_manifest
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location

@@ -14,7 +14,7 @@ from lance.fragment import write_fragments
 
 import pennon
 from pennon.errors import PennonError
-from pennon.format.housekeeping import OrphanKind, delete_orphans, orphans
+from pennon.format.cleanup import OrphanKind, delete_orphans, orphans
 from tests.faults.in_process import in_process
 from tests.faults.points import Death, Points, dying_at, failing_at, watching
 from tests.faults.scenarios import (

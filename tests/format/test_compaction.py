@@ -18,6 +18,7 @@ import pytest
 from pyroaring import BitMap, BitMap64, FrozenBitMap
 
 from pennon.errors import CommitConflict, InvalidArgument, UnsupportedTable
+from pennon.format.cleanup import clean_up, delete_orphans, orphans
 from pennon.format.commit import RetryableConflict, commit_segments
 from pennon.format.compaction import (
     CompactionOptions,
@@ -33,7 +34,6 @@ from pennon.format.compaction import (
     remappable_at_once,
     still_valid,
 )
-from pennon.format.housekeeping import clean_up, delete_orphans, orphans
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot

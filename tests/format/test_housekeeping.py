@@ -19,7 +19,7 @@ from lance.fragment import write_fragments
 
 import pennon
 from pennon.errors import DamagedFile, DamagedTable, StoreReadOnly, UnsupportedTable
-from pennon.format.housekeeping import ORPHAN_AGE, OrphanKind, delete_orphans, orphans
+from pennon.format.cleanup import ORPHAN_AGE, OrphanKind, delete_orphans, orphans
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, Store
 from tests.faults.in_process import in_process

@@ -18,10 +18,10 @@ from pyroaring import BitMap, BitMap64
 import pennon
 from pennon.errors import DamagedFile, DamagedIndexWarning, DamagedTable, PennonError
 from pennon.format.pb import lance_pb2 as pb
+from pennon.format.protobuf_wire import fields, numbers
 from pennon.format.row_ids import check_sequence
-from pennon.format.wire import fields, numbers
 from pennon.index.cache import SHARED_CACHE
-from pennon.index.moves import Moves, surviving_runs
+from pennon.index.fragment_reuse.address_map import Moves, surviving_runs
 from tests.hostile.forged_files import DEEP, Opened, read, without_digests, write
 from tests.hostile.forged_messages import _endless_ids  # pyright: ignore[reportPrivateUsage]
 from tests.hostile.manifests import Edit, edit_newest, newest

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 import pennon
 from pennon.errors import DamagedIndexWarning
 from pennon.index.cache import SHARED_CACHE
-from pennon.index.digests import Digester, digests_of
+from pennon.index.checksums import Digester, digests_of
 from tests.hostile.forged_files import Opened, read, write
 from tests.hostile.manifests import edit_newest
 from tests.hostile.mutations import record_size

@@ -15,7 +15,7 @@ import pennon
 from pennon.cli import main
 from pennon.errors import DamagedIndexWarning, InvalidArgument
 from pennon.redact import hide
-from pennon.terminal import in_json, in_line, shown
+from pennon.text import in_json, in_line, shown
 from tests.hostile_names.names import NAMES, ROWS, STEERING, VALUES, quoted, write
 from tests.report.test_page import Reader
 

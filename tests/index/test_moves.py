@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
-from pennon.index.moves import CHUNK, Moves, surviving_runs
+from pennon.index.fragment_reuse.address_map import CHUNK, Moves, surviving_runs
 
 
 def address(fragment: int, offset: int) -> int:

@@ -24,13 +24,13 @@ from pennon.format.index_metadata import IndexFile, IndexSegment
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
+from pennon.index.btree.guard_rows import SENTINEL_ID
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.lookup import page_file_name, write_lookup
 from pennon.index.btree.pages import Run, write_pages
-from pennon.index.btree.sentinel import SENTINEL_ID
 from pennon.index.vector.vectors import to_lists
-from pennon.jobs.audit_report import AuditReport, Severity
-from pennon.jobs.audit_sums import facts_of
+from pennon.jobs.audit.checksums import facts_of
+from pennon.jobs.audit.report import AuditReport, Severity
 from pennon.table import Table
 from tests.hostile import forged_files
 from tests.query.test_damage import truncate

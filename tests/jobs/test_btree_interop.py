@@ -182,8 +182,8 @@ def test_ranges_emptied_by_deletes_survive_stock_compaction(emptied: str, stable
 def test_without_guard_rows_stock_would_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shows that the test above can fail: the same history without guard rows breaks stock."""
     uri = write_every_type(tmp_path / "t.lance")
-    monkeypatch.setattr("pennon.jobs.build_btree.guard", lambda runs: runs)
-    monkeypatch.setattr("pennon.jobs.build_btree.GUARD_ROWS", 0)
+    monkeypatch.setattr("pennon.jobs.btree.build.guard", lambda runs: runs)
+    monkeypatch.setattr("pennon.jobs.btree.build.GUARD_ROWS", 0)
     table = pennon.open(uri)
     plan = table.plan_index("i64", ranges=6, batch_size=64)
     from pennon.jobs import build_btree, publish

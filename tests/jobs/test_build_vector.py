@@ -15,14 +15,14 @@ import pennon
 from pennon.engine import Engine
 from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.store import Location, open_store
+from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.kinds import VECTOR_KINDS
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.pq import ProductQuantizer
-from pennon.index.vector.storage import VectorFiles
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
 from pennon.index.vector.vectors import Vectors, to_lists
-from pennon.jobs import plan_vector
-from pennon.jobs.plan_vector import VectorPlan
+from pennon.jobs.vector import plan as plan_vector
+from pennon.jobs.vector.plan import VectorPlan
 from tests.index.vector.stock import COLUMN, clustered, write_table
 
 pytestmark = pytest.mark.usefixtures("engine")

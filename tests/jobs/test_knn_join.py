@@ -15,9 +15,9 @@ import pytest
 import pennon
 from pennon.engine import Engine
 from pennon.errors import BuildFailed, ColumnNotFound, InvalidArgument, InvalidFilter
-from pennon.jobs.knn_join import knn_join
-from pennon.jobs.knn_join_tasks import answer_questions, ask, finish
-from pennon.jobs.plan_knn_join import plan_knn_join
+from pennon.jobs.knn_join.join import knn_join
+from pennon.jobs.knn_join.plan import plan_knn_join
+from pennon.jobs.knn_join.tasks import answer_questions, ask, finish
 from pennon.query.search.request import SearchRequest
 from tests.query.neighbours import DIM, brute_force, check, index, queries, rows, write
 from tests.tables import every_type

@@ -22,22 +22,22 @@ import pennon
 from pennon.engine import Engine
 from pennon.errors import BuildFailed, DamagedFile
 from pennon.format.commit import commit_segments
-from pennon.format.files import ReadCounter, counting_reads
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.lance_file import ReadCounter, counting_reads
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, Store
+from pennon.index.btree.guard_rows import SENTINEL_ID
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.order import fixed_keys
-from pennon.index.btree.sentinel import SENTINEL_ID
-from pennon.index.fragment_reuse import effective_coverage, read_fragment_reuse
-from pennon.jobs import merge_btree as merge_btree_module
-from pennon.jobs import plan_btree_merge as merging
-from pennon.jobs.build_btree import build_btree
-from pennon.jobs.carry import Carrying, Source
-from pennon.jobs.merge_btree import merge_btree
-from pennon.jobs.plan_btree import MERGE_COPIES, BTreeOptions, plan_btree
-from pennon.jobs.plan_btree_merge import BTreeMerge, plan_btree_merge
-from pennon.jobs.publish import Change, publish
+from pennon.index.fragment_reuse.reading import effective_coverage, read_fragment_reuse
+from pennon.jobs.btree import merge as merge_btree_module
+from pennon.jobs.btree import plan_merge as merging
+from pennon.jobs.btree.build import build_btree
+from pennon.jobs.btree.merge import merge_btree
+from pennon.jobs.btree.plan import MERGE_COPIES, BTreeOptions, plan_btree
+from pennon.jobs.btree.plan_merge import BTreeMerge, plan_btree_merge
+from pennon.jobs.shared.commit import Change, publish
+from pennon.jobs.shared.remap import Carrying, Source
 from tests.jobs.test_btree_interop import write_version_zero_tree
 from tests.tables import FILTERS, every_type, full_scan, stock_answer, write_every_type
 
@@ -523,8 +523,8 @@ class TestCopying:
     ) -> None:
         uri = write_parts(tmp_path / "t.lance", [list(range(1600)), [*range(500, 520)]])
         with monkeypatch.context() as patched:
-            patched.setattr("pennon.jobs.build_btree.guard", lambda runs: runs)
-            patched.setattr("pennon.jobs.build_btree.GUARD_ROWS", 0)
+            patched.setattr("pennon.jobs.btree.build.guard", lambda runs: runs)
+            patched.setattr("pennon.jobs.btree.build.GUARD_ROWS", 0)
             build(uri, "k", [0], ranges=8)
         build(uri, "k", [1])
         merged = merge_all(uri, "k", may_copy=True)

@@ -12,7 +12,7 @@ import pytest
 
 import pennon
 from pennon.errors import DamagedIndexWarning, IndexNotFound, InvalidArgument, InvalidFilter
-from pennon.jobs.tiers import RATIO, Tier, choose
+from pennon.jobs.shared.merge_policy import RATIO, Tier, choose
 from pennon.table import Table
 from tests.tables import full_scan, stock_answer
 

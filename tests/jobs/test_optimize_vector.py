@@ -12,9 +12,9 @@ import pytest
 
 import pennon
 from pennon.format.store import Location, open_store
+from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.kinds import VECTOR_KINDS
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.storage import VectorFiles
 from pennon.index.vector.vectors import Vectors, to_lists
 from pennon.table import Table
 from tests.index.vector.stock import COLUMN, clustered

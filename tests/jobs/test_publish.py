@@ -16,11 +16,11 @@ from pennon.format.commit import RetryableConflict
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
-from pennon.jobs import publish as publishing
-from pennon.jobs import retry
-from pennon.jobs.build_btree import build_btree
-from pennon.jobs.plan_btree import BTreeOptions, plan_btree
-from pennon.jobs.publish import Change, add_segment, publish
+from pennon.jobs.btree.build import build_btree
+from pennon.jobs.btree.plan import BTreeOptions, plan_btree
+from pennon.jobs.shared import commit as publishing
+from pennon.jobs.shared import retry
+from pennon.jobs.shared.commit import Change, add_segment, publish
 from tests.tables import full_scan, stock_answer
 
 FILTERS = ["k = 7", "k < 5", "k >= 15", "k is null", "k != 3", "k > 900"]

@@ -18,9 +18,9 @@ from pennon.errors import InvalidArgument
 from pennon.format.segment_contents import CONTENTS_FILE, read_contents
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
-from pennon.index.fragment_reuse import read_fragment_reuse
+from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.index.vector.vectors import to_lists
-from pennon.jobs.stale_values import shared_fragments
+from pennon.jobs.shared.stale_values import shared_fragments
 from pennon.table import Table
 from tests.tables import full_scan, stock_answer
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from pennon.errors import InvalidFilter
-from pennon.query.parse import parse_filter
-from pennon.query.predicate import ALWAYS_FALSE, ALWAYS_TRUE, And, ColumnRanges, Node, Opaque, Or
+from pennon.query.filter.parse import parse_filter
+from pennon.query.filter.predicate import ALWAYS_FALSE, ALWAYS_TRUE, And, ColumnRanges, Node, Opaque, Or
 
 COLUMNS = {
     "user_id": pa.int64(),

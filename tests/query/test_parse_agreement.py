@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pennon.errors import InvalidFilter
-from pennon.query.parse import parse_filter
-from pennon.query.predicate import And, ColumnRanges, Node, Opaque, Or
+from pennon.query.filter.parse import parse_filter
+from pennon.query.filter.predicate import And, ColumnRanges, Node, Opaque, Or
 
 Rows = frozenset[int]
 Literals = list[str]

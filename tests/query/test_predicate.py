@@ -8,7 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pennon.query.predicate import (
+from pennon.query.filter.key_spans import order_of, union
+from pennon.query.filter.predicate import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
     And,
@@ -19,7 +20,6 @@ from pennon.query.predicate import (
     conjunction,
     disjunction,
 )
-from pennon.query.spans import order_of, union
 
 TYPES = [pa.int8(), pa.decimal128(5, 0)]  # one whose neighbouring keys fuse, one whose do not
 VALUES = range(-8, 9)

@@ -16,7 +16,7 @@ from pennon.format.commit import commit_segments
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE, ByteCache
-from pennon.query import planner
+from pennon.query.scan import planner
 from tests.tables import FILTERS, MIXED_FILTERS, every_type, full_scan, write_every_type
 
 pytestmark = pytest.mark.usefixtures("engine")

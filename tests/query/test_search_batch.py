@@ -12,10 +12,10 @@ import pytest
 
 import pennon
 from pennon.index.cache import ByteCache
-from pennon.index.vector.flat import FlatQuantizer
 from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.kinds import vector_kind
 from pennon.index.vector.metric import Metric
+from pennon.index.vector.quantizers.flat import FlatQuantizer
 from pennon.query.search import exact, probe, run
 from tests.index.vector.stock import clustered, row_ids, write_segment
 from tests.query.neighbours import DIM, KINDS, brute_force, check, index, queries, rows, write

@@ -14,8 +14,8 @@ import pennon
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
-from pennon.index.fragment_reuse import read_fragment_reuse
-from pennon.jobs.stale_values import held_fragments
+from pennon.index.fragment_reuse.reading import read_fragment_reuse
+from pennon.jobs.shared.stale_values import held_fragments
 from pennon.query.catalog import Catalog
 from pennon.query.search.request import SearchRequest
 from pennon.query.search.run import search

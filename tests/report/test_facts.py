@@ -17,7 +17,7 @@ from pennon.format.store import Location
 from pennon.report import history
 from pennon.report.facts import TableFacts, gather
 from pennon.report.grid import MAX_COLUMNS, Grid
-from pennon.report.words import Level, headline, level, notices
+from pennon.report.summary import Level, headline, level, notices
 from tests.report.tables import append, defer, rows, write
 from tests.tables import FILTERS, write_every_type
 

@@ -21,9 +21,9 @@ from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.redact import hide
 from pennon.report.facts import gather
+from pennon.report.layout_svg import short
 from pennon.report.page import page as render
-from pennon.report.picture import short
-from pennon.report.words import percent
+from pennon.report.summary import percent
 from tests.report.tables import HOSTILE, append, defer, rows, write
 
 

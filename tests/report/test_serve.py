@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import pennon
 from pennon.cli import main
 from pennon.errors import TableNotFound
-from pennon.report.serve import ReportServer
+from pennon.report.server import ReportServer
 from tests.report.tables import append, write
 
 

@@ -22,10 +22,10 @@ import pennon.spark
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
-from pennon.query import parts
 from pennon.query.catalog import Catalog
-from pennon.query.execute import ScanRequest
-from pennon.query.parts import Part
+from pennon.query.scan import tasks as parts
+from pennon.query.scan.execute import ScanRequest
+from pennon.query.scan.tasks import Part
 from pennon.spark.source import PennonSource
 from tests.tables import every_type, full_scan, write_every_type
 

@@ -1,5 +1,5 @@
 """The command line: every verb of the facade."""
 
-from pennon.cli.commands import main
+from pennon.cli.main import main
 
 __all__ = ["main"]

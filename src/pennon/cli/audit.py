@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from pennon.cli import render
+from pennon.cli.command import verb
 from pennon.cli.completion import complete_index
 from pennon.cli.options import on_table, output_option
-from pennon.cli.verbs import verb
-from pennon.jobs.audit import RECALL_QUERIES
-from pennon.jobs.audit_report import Action
+from pennon.jobs.audit.audit import RECALL_QUERIES
+from pennon.jobs.audit.report import Action
 from pennon.table import Table
 
 REPAIRS = {

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from pennon.cli.verbs import verb
+from pennon.cli.command import verb
 from pennon.format.store import Location
 from pennon.table import Table, open_table
 

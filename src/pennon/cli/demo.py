@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.cli import render
+from pennon.cli.command import verb
 from pennon.cli.options import listener
-from pennon.cli.verbs import verb
 from pennon.errors import InvalidArgument
 from pennon.format.writing import write_table
-from pennon.jobs.describe import human_bytes
 from pennon.query.search.request import SearchOptions
 from pennon.table import open_table
+from pennon.text import human_bytes
 
 T = TypeVar("T")
 

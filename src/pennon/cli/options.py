@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 
 from pennon.cli.completion import complete_address
-from pennon.cli.failures import settings_of
+from pennon.cli.errors import settings_of
 from pennon.engine import ProgressListener, progress_for_terminal
 from pennon.errors import InvalidArgument
 from pennon.table import open_table

@@ -17,10 +17,9 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from pennon.jobs.describe import human_bytes, plural
 from pennon.query.inventory import Index, ReuseInfo
 from pennon.redact import hide
-from pennon.terminal import in_json, in_line, shown
+from pennon.text import human_bytes, in_json, in_line, plural, shown
 
 
 class Screen(Console):

@@ -7,11 +7,11 @@ from typing import IO
 
 import click
 
+from pennon.cli.command import verb
 from pennon.cli.options import on_table
-from pennon.cli.verbs import verb
-from pennon.report.serve import ReportServer
+from pennon.report.server import ReportServer
 from pennon.table import Table
-from pennon.terminal import in_line
+from pennon.text import in_line
 
 
 @verb(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pennon.engine.run import run_job
 from pennon.engine.session import choose_session, is_connect, is_embedded, stop_embedded, talking_to_spark
+from pennon.engine.spark_job import run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

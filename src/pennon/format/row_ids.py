@@ -13,8 +13,8 @@ from lance.fragment import RowIdSequence
 from pennon.errors import DamagedTable
 from pennon.format.addresses import OFFSET_BITS, Addresses, split_by_fragment
 from pennon.format.manifest import Fragment
+from pennon.format.protobuf_wire import fields
 from pennon.format.store import reading
-from pennon.format.wire import fields
 
 RowIds = npt.NDArray[np.uint64]
 

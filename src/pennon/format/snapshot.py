@@ -26,8 +26,8 @@ from pennon.format.addresses import (
 )
 from pennon.format.deletions import read_deleted_offsets
 from pennon.format.failures import ARGUMENT, answering, first_line, is_missing, store_failure
+from pennon.format.fragment_reuse_file import check_external
 from pennon.format.manifest import Manifest, read_manifest
-from pennon.format.reuse_file import check_external
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
 from pennon.format.schema import Column, Columns, stored_values
 from pennon.format.store import Location, Store, open_store, panics, reading

@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlparse
 from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
 
 from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError
-from pennon.format.container import check_footer
 from pennon.format.failures import answering, first_line, store_failure
+from pennon.format.footer import check_footer
 from pennon.redact import address, remember, scrub
 
 

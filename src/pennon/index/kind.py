@@ -14,7 +14,7 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
-from pennon.index.fragment_reuse import FragmentReuse
+from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.intervals import Interval
 
 

@@ -7,8 +7,8 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.kind import IndexKind
+from pennon.index.vector.files.storage import INDEX_FILE
 from pennon.index.vector.kind import VECTOR
-from pennon.index.vector.storage import INDEX_FILE
 
 KINDS: tuple[IndexKind, ...] = (BTREE, VECTOR)
 

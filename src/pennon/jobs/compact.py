@@ -43,14 +43,14 @@ from pennon.format.compaction import (
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import FLAG_TAGGED_REUSE
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse import effective_coverage, read_fragment_reuse
+from pennon.index.fragment_reuse.reading import effective_coverage, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
-from pennon.jobs.carry import Source
-from pennon.jobs.describe import human_bytes, plural
-from pennon.jobs.publish import publish, replace_all
-from pennon.jobs.retry import on_newest
-from pennon.jobs.rewrite import Rewriting
-from pennon.jobs.scratch import committing, scratch_directory
+from pennon.jobs.shared.cleanup import committing, scratch_directory
+from pennon.jobs.shared.commit import publish, replace_all
+from pennon.jobs.shared.remap import Source
+from pennon.jobs.shared.retry import on_newest
+from pennon.jobs.shared.rewrite import Rewriting
+from pennon.text import human_bytes, plural
 
 REMAPS = ("immediate", "deferred", "drop")
 MOVES_FILE = "moves.binpb"

@@ -17,13 +17,13 @@ from pennon.index.kind import Family
 from pennon.index.registry import kind_named, kind_of
 from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.kinds import SubIndex, vector_kind
-from pennon.jobs.build_btree import build_btree
-from pennon.jobs.build_vector import build_vector
-from pennon.jobs.plan_btree import BTreeOptions, BTreePlan, plan_btree
-from pennon.jobs.plan_vector import VectorPlan, plan_vector
-from pennon.jobs.publish import add_segment, check_name_free, publish
-from pennon.jobs.scratch import committing
-from pennon.jobs.vector_options import GRAPH_OPTIONS, QUANTIZER_OPTIONS, VectorOptions
+from pennon.jobs.btree.build import build_btree
+from pennon.jobs.btree.plan import BTreeOptions, BTreePlan, plan_btree
+from pennon.jobs.shared.cleanup import committing
+from pennon.jobs.shared.commit import add_segment, check_name_free, publish
+from pennon.jobs.vector.build import build_vector
+from pennon.jobs.vector.options import GRAPH_OPTIONS, QUANTIZER_OPTIONS, VectorOptions
+from pennon.jobs.vector.plan import VectorPlan, plan_vector
 
 Plan = BTreePlan | VectorPlan
 

@@ -14,15 +14,14 @@ from enum import StrEnum
 
 from pennon.engine import Engine
 from pennon.errors import CommitConflict, InvalidArgument, PennonError, StoreUnavailable, UnsupportedTable
-from pennon.format.housekeeping import ORPHAN_AGE, clean_up, delete_orphans, is_old, old_versions, orphans
+from pennon.format.cleanup import ORPHAN_AGE, clean_up, delete_orphans, is_old, old_versions, orphans
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse import read_fragment_reuse
+from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.jobs.clean_orphans import counted, refuse_young
 from pennon.jobs.compact import REMAPS, CompactPlan, compact, plan_compact
-from pennon.jobs.describe import human_age, human_bytes, plural
+from pennon.jobs.fragment_reuse import catch_up, may_trim, trim
 from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
-from pennon.jobs.reuse import catch_up, may_trim, trim
-from pennon.terminal import in_line
+from pennon.text import human_age, human_bytes, in_line, plural
 
 # A step that others got in the way of is planned and tried again so often.
 ATTEMPTS = 3

@@ -25,21 +25,20 @@ from pennon.errors import (
 from pennon.format.index_metadata import IndexFile, IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
-from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.kind import Family
 from pennon.index.registry import kind_of, why_unusable
-from pennon.index.vector.balance import Imbalance
-from pennon.index.vector.storage import VectorFiles
-from pennon.jobs.carry import Source
-from pennon.jobs.describe import plural
-from pennon.jobs.plan_vector import partition_size
-from pennon.jobs.publish import publish, replace_segments
-from pennon.jobs.rewrite import Rewriting
-from pennon.jobs.scratch import committing
-from pennon.jobs.slices import check_integers
-from pennon.jobs.stale_values import held_fragments
-from pennon.jobs.tiers import Tier, choose
-from pennon.terminal import in_line
+from pennon.index.vector.files.storage import VectorFiles
+from pennon.index.vector.partition_balance import Imbalance
+from pennon.jobs.shared.cleanup import committing
+from pennon.jobs.shared.commit import publish, replace_segments
+from pennon.jobs.shared.merge_policy import Tier, choose
+from pennon.jobs.shared.remap import Source
+from pennon.jobs.shared.rewrite import Rewriting
+from pennon.jobs.shared.stale_values import held_fragments
+from pennon.jobs.shared.tasks import check_integers
+from pennon.jobs.vector.plan import partition_size
+from pennon.text import in_line, plural
 
 # Where partitions that have outgrown the others hold more than this share of all rows, everything is trained anew.
 REBUILT_SHARE = 0.5

@@ -20,8 +20,8 @@ from pennon.format.column_update import ColumnFile, commit_column_update, discar
 from pennon.format.failures import first_line
 from pennon.format.schema import stored_values
 from pennon.format.snapshot import Pin, Snapshot
-from pennon.jobs.retry import on_newest
-from pennon.query.execute import is_damage
+from pennon.jobs.shared.retry import on_newest
+from pennon.query.scan.execute import is_damage
 
 AFTER, CHOSEN, BEFORE = "after", "chosen", "before"
 

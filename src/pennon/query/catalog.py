@@ -17,12 +17,12 @@ from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segme
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
-from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.intervals import Interval
 from pennon.index.kind import Family, IndexKind, OpenSegment, ScalarSegment
 from pennon.index.registry import kind_of, why_unusable
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.segment import VectorSegment
+from pennon.index.vector.search.segment import VectorSegment
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pyroaring import BitMap
 
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from pennon.jobs.describe import plural
 from pennon.report.balance import PageBalance, PartitionBalance
+from pennon.text import plural
 
 BAR_AREA = 72
 MAX_BARS = 60

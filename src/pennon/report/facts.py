@@ -15,10 +15,10 @@ from pyroaring import BitMap
 from pennon.errors import DamagedFile, PennonError
 from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse import FragmentReuse, read_fragment_reuse
+from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.registry import kind_of
 from pennon.jobs.maintain import Decision, MaintenancePolicy, maintain
-from pennon.jobs.slices import task_memory
+from pennon.jobs.shared.tasks import task_memory
 from pennon.query.inventory import Index, ReuseInfo, Segment, describe_reuse, list_indices
 from pennon.redact import hide
 from pennon.report.balance import PageBalance, PartitionBalance

@@ -13,7 +13,7 @@ from pennon.errors import DamagedFile, TableNotFound
 from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment
 from pennon.format.manifest import Manifest, manifest_paths, read_manifest
 from pennon.format.snapshot import Snapshot
-from pennon.jobs.describe import plural
+from pennon.text import plural
 
 MAX_VERSIONS = 50
 # Manifests of a table with many fragments take long to read, so fewer of them are.

@@ -11,8 +11,8 @@ from pennon.format.store import Store
 from pennon.index.btree.segment import BTreeSegment
 from pennon.index.cache import ByteCache
 from pennon.index.registry import kind_of, why_unusable
-from pennon.index.vector.details import VectorDetails
-from pennon.index.vector.segment import VectorSegment
+from pennon.index.vector.files.details import VectorDetails
+from pennon.index.vector.search.segment import VectorSegment
 from pennon.report.balance import PageBalance, PartitionBalance
 
 Parameters = tuple[tuple[str, str], ...]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from pennon.jobs.describe import human_bytes, plural
 from pennon.report.charts import meter, partitions_chart, ranges_chart
 from pennon.report.facts import IndexFacts, SegmentFacts, TableFacts
-from pennon.report.picture import PATTERNS, picture
+from pennon.report.layout_svg import PATTERNS, picture
 from pennon.report.style import STYLE
-from pennon.report.words import Level, headline, level, notices, percent
+from pennon.report.summary import Level, headline, level, notices, percent
+from pennon.text import human_bytes, plural
 
 # Rows of a table that are shown at once, and at all.
 FOLDED_ROWS, MAX_ROWS = 12, 300

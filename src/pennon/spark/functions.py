@@ -16,14 +16,14 @@ from pennon.format.snapshot import ADDRESS, ROW_ID, Pin, Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
-from pennon.query.execute import ScanRequest
-from pennon.query.explain import explain
 from pennon.query.inventory import Index, list_indices
+from pennon.query.scan.execute import ScanRequest
+from pennon.query.scan.explain import explain
 from pennon.query.search.request import SearchRequest
-from pennon.query.search.rows import DISTANCE
+from pennon.query.search.result_table import DISTANCE
 from pennon.query.search.run import search
 from pennon.redact import is_secret
-from pennon.spark.plain import plainly
+from pennon.spark.errors import plainly
 from pennon.spark.source import chosen_columns
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
 

@@ -12,9 +12,9 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pennon.format.snapshot import ADDRESS, ROW_ID, Pin
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
-from pennon.query.execute import ScanRequest
-from pennon.query.parts import Part, plan_parts, read_part
-from pennon.spark.plain import plainly
+from pennon.query.scan.execute import ScanRequest
+from pennon.query.scan.tasks import Part, plan_parts, read_part
+from pennon.spark.errors import plainly
 from pennon.spark.pushdown import conjunction, push
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
 

@@ -13,10 +13,10 @@ from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
-from pennon.query.execute import ScanRequest
-from pennon.query.explain import Explanation
-from pennon.query.explain import explain as explain_scan
-from pennon.query.parts import ROWS_PER_PART, Part, plan_parts
+from pennon.query.scan.execute import ScanRequest
+from pennon.query.scan.explain import Explanation
+from pennon.query.scan.explain import explain as explain_scan
+from pennon.query.scan.tasks import ROWS_PER_PART, Part, plan_parts
 from pennon.spark.functions import table_functions
 from pennon.spark.options import SECRET_STORAGE
 from pennon.spark.source import PennonSource

@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.snapshot import ADDRESS, ROW_ID, Pin, Snapshot
-from pennon.query.execute import parse
+from pennon.query.scan.execute import parse
+from pennon.spark.errors import plainly
 from pennon.spark.options import ReadOptions, read_options, write_options
-from pennon.spark.plain import plainly
 from pennon.spark.reader import PennonReader, PushingReader, ReadPlan
 from pennon.spark.types import spark_schema
 from pennon.spark.writer import PennonWriter, plan_write

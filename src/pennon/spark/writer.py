@@ -11,10 +11,10 @@ from pyspark.sql import types as st
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pennon.errors import ColumnNotFound, InvalidArgument
-from pennon.format.new_rows import Target, commit_rows, delete_rows, find_table, write_rows
+from pennon.format.append import Target, commit_rows, delete_rows, find_table, write_rows
 from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
+from pennon.spark.errors import plainly
 from pennon.spark.options import WriteOptions
-from pennon.spark.plain import plainly
 from pennon.spark.types import arrow_type, cast_batch, spark_type
 
 # Spark's types whose values the later ones hold as well.

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from lance.file import LanceFileReader, LanceFileWriter
 
 from pennon.errors import DamagedFile
-from pennon.format.files import ReadCounter, counting_reads
 from pennon.format.index_metadata import IndexFile, IndexSegment
+from pennon.format.lance_file import ReadCounter, counting_reads
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, Store
-from pennon.index.btree import sequence as sequencing
+from pennon.index.btree import row_sequence as sequencing
+from pennon.index.btree.guard_rows import SENTINEL_ID, guard
 from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageLookup, PageStats, page_file_name, write_lookup
 from pennon.index.btree.order import argsort, exchange_type, fixed_keys
 from pennon.index.btree.pages import Run, sort_run, take, write_pages
-from pennon.index.btree.sentinel import SENTINEL_ID, guard
-from pennon.index.btree.sequence import Border, Cut, Sequence, Stretch
+from pennon.index.btree.row_sequence import Border, Cut, Sequence, Stretch
 from tests.tables import every_type
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pennon.index.vector.flat import FlatQuantizer
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.pq import ProductQuantizer
-from pennon.index.vector.quantizer import Columns, Quantizer
-from pennon.index.vector.rabitq import RESIDUAL_QUERY, RabitQuantizer
-from pennon.index.vector.rabitq_layout import unpack_blocked
-from pennon.index.vector.sq import ScalarQuantizer
+from pennon.index.vector.quantizers.base import Columns, Quantizer
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
+from pennon.index.vector.quantizers.rabitq.layout import unpack_blocked
+from pennon.index.vector.quantizers.rabitq.quantizer import RESIDUAL_QUERY, RabitQuantizer
+from pennon.index.vector.quantizers.sq import ScalarQuantizer
 
 
 def distances_by_definition(

@@ -14,13 +14,13 @@ import pyarrow as pa
 from lance.dataset import Index, IndexFile
 
 from pennon.format.store import Location, open_store
-from pennon.index.vector.details import TYPE_URL, VectorDetails
+from pennon.index.vector.files.details import TYPE_URL, VectorDetails
+from pennon.index.vector.files.storage import Partition, VectorFiles, pack_partition, write_auxiliary, write_index
 from pennon.index.vector.ivf import Ivf, Layout
 from pennon.index.vector.kinds import VectorKind
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.pq import ProductQuantizer
-from pennon.index.vector.quantizer import Quantizer, take_columns
-from pennon.index.vector.storage import Partition, VectorFiles, pack_partition, write_auxiliary, write_index
+from pennon.index.vector.quantizers.base import Quantizer, take_columns
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
 from pennon.index.vector.vectors import Vectors, to_lists
 
 COLUMN = "v"

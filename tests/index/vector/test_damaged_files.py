@@ -15,11 +15,11 @@ from lance.file import LanceFileReader, LanceFileWriter
 from pennon.errors import DamagedFile, UnknownIndexType, UnsupportedTable
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Location, open_store
-from pennon.index.vector.details import VectorDetails
-from pennon.index.vector.hnsw import HnswParams
+from pennon.index.vector.files.details import VectorDetails
+from pennon.index.vector.files.storage import AUXILIARY_FILE, INDEX_FILE, VectorFiles
+from pennon.index.vector.hnsw.graph import HnswParams
 from pennon.index.vector.kinds import VECTOR_KINDS, vector_kind
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.storage import AUXILIARY_FILE, INDEX_FILE, VectorFiles
 from tests.index.vector.stock import PQ, RQ5, SQ, clustered, stock_index, write_table
 
 Change = Callable[[pa.Table, dict[str, str], list[bytes]], pa.Table | None]

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pennon.errors import DamagedFile, InvalidArgument
-from pennon.index.vector.hnsw import GRAPH_SCHEMA, HnswGraph, HnswParams, Level
-from pennon.index.vector.hnsw_build import build_graph
-from pennon.index.vector.hnsw_search import HnswSearcher, NodeVectors
+from pennon.index.vector.hnsw.build import build_graph
+from pennon.index.vector.hnsw.graph import GRAPH_SCHEMA, HnswGraph, HnswParams, Level
+from pennon.index.vector.hnsw.search import HnswSearcher, NodeVectors
 from tests.index.vector.stock_graphs import clusters
 
 POINTS = clusters(900, 16)

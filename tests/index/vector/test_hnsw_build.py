@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pennon.index.vector.hnsw import HnswGraph, HnswParams
-from pennon.index.vector.hnsw_build import build_graph
-from pennon.index.vector.hnsw_search import HnswSearcher, NodeVectors
+from pennon.index.vector.hnsw.build import build_graph
+from pennon.index.vector.hnsw.graph import HnswGraph, HnswParams
+from pennon.index.vector.hnsw.search import HnswSearcher, NodeVectors
 from tests.index.vector.stock_graphs import clusters
 
 POINTS = clusters(1500, 24)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from pennon.errors import DamagedFile, InvalidArgument
-from pennon.index.vector.hnsw import HnswGraph, HnswParams
-from pennon.index.vector.hnsw_build import build_graph
-from pennon.index.vector.hnsw_search import HnswSearcher, NodeVectors, default_ef
+from pennon.index.vector.hnsw.build import build_graph
+from pennon.index.vector.hnsw.graph import HnswGraph, HnswParams
+from pennon.index.vector.hnsw.search import HnswSearcher, NodeVectors, default_ef
 from tests.index.vector.stock_graphs import clusters
 
 COUNT, DIM = 1200, 20

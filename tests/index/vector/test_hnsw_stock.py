@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pennon.index.vector.hnsw import HnswGraph
-from pennon.index.vector.hnsw_build import build_graph
-from pennon.index.vector.hnsw_search import HnswSearcher, NodeVectors
+from pennon.index.vector.hnsw.build import build_graph
+from pennon.index.vector.hnsw.graph import HnswGraph
+from pennon.index.vector.hnsw.search import HnswSearcher, NodeVectors
 from tests.index.vector.stock_graphs import KINDS, METRICS, StockIndex, build_stock, clusters, replace_graphs
 
 ROWS, DIM, PARTITIONS = 2000, 32, 2

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.pq import COLUMN as PQ_CODE
-from pennon.index.vector.pq import ProductQuantizer
-from pennon.index.vector.rabitq import ERROR, EXTRA, EXTRA_STREAM, SIGNS, RabitQuantizer
-from pennon.index.vector.rabitq_layout import (
+from pennon.index.vector.quantizers.pq.quantizer import COLUMN as PQ_CODE
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
+from pennon.index.vector.quantizers.rabitq.layout import (
     ORDER,
     blocked_width,
     pack_blocked,
@@ -21,7 +20,8 @@ from pennon.index.vector.rabitq_layout import (
     unpack_rows,
     unpack_stream,
 )
-from pennon.index.vector.rotation import FastRotation
+from pennon.index.vector.quantizers.rabitq.quantizer import ERROR, EXTRA, EXTRA_STREAM, SIGNS, RabitQuantizer
+from pennon.index.vector.quantizers.rabitq.rotation import FastRotation
 from pennon.index.vector.vectors import Codes
 
 ROWS = st.integers(0, 100)

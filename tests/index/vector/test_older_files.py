@@ -12,10 +12,10 @@ import pytest
 
 from pennon.errors import DamagedFile
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.files.storage import AUXILIARY_FILE, VectorFiles
 from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.pq import ProductQuantizer
-from pennon.index.vector.storage import AUXILIARY_FILE, VectorFiles
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
 from pennon.index.vector.vectors import to_lists
 from tests.index.vector.stock import PQ, PQ4, Case, clustered, open_files, stock_index, write_table
 from tests.index.vector.test_damaged_files import Change, damaged

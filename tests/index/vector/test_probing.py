@@ -11,14 +11,15 @@ import numpy as np
 import psutil
 import pytest
 
-from pennon.index.vector import pq_lists, probing
-from pennon.index.vector.flat import FlatQuantizer
 from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.probing import Found, search_partitions
-from pennon.index.vector.quantizer import Columns, Quantizer, Scorer, take_columns
-from pennon.index.vector.rabitq import RESIDUAL_QUERY, RabitQuantizer
-from pennon.index.vector.rotation import FastRotation
+from pennon.index.vector.quantizers.base import Columns, Quantizer, Scorer, take_columns
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.pq import inverted_lists as pq_lists
+from pennon.index.vector.quantizers.rabitq.quantizer import RESIDUAL_QUERY, RabitQuantizer
+from pennon.index.vector.quantizers.rabitq.rotation import FastRotation
+from pennon.index.vector.search import partition_search as probing
+from pennon.index.vector.search.partition_search import Found, search_partitions
 from pennon.index.vector.threads import one_thread
 from tests.index.vector.formulae import distances_by_definition
 from tests.index.vector.stock import clustered

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pennon.index.vector.rabitq_grid import extra_codes
+from pennon.index.vector.quantizers.rabitq.grid import extra_codes
 from pennon.index.vector.vectors import Floats
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from pennon.errors import InvalidArgument
-from pennon.index.vector.flat import FlatQuantizer
 from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.pq import ProductQuantizer
-from pennon.index.vector.quantizer import FEW_QUERIES, Columns, Quantizer, concat_columns, take_columns
-from pennon.index.vector.rabitq import RabitQuantizer
-from pennon.index.vector.sq import ScalarQuantizer
+from pennon.index.vector.quantizers.base import FEW_QUERIES, Columns, Quantizer, concat_columns, take_columns
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
+from pennon.index.vector.quantizers.rabitq.quantizer import RabitQuantizer
+from pennon.index.vector.quantizers.sq import ScalarQuantizer
 from pennon.index.vector.vectors import Vectors
 from tests.index.vector.stock import clustered
 

@@ -12,10 +12,10 @@ import pytest
 
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
-from pennon.index.vector.details import VectorDetails
+from pennon.index.vector.files.details import VectorDetails
+from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.rabitq import ADD_EXTRA, EXTRA, SCALE_EXTRA, RabitQuantizer
-from pennon.index.vector.storage import VectorFiles
+from pennon.index.vector.quantizers.rabitq.quantizer import ADD_EXTRA, EXTRA, SCALE_EXTRA, RabitQuantizer
 from pennon.index.vector.vectors import Vectors, to_matrix
 from tests.index.vector.stock import (
     CASES,

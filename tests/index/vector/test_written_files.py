@@ -12,16 +12,16 @@ import pytest
 
 from pennon.errors import BuildFailed
 from pennon.format.store import Location, open_store
-from pennon.index.vector.flat import FlatQuantizer
+from pennon.index.vector.files.storage import Partition, pack_partition, write_auxiliary
 from pennon.index.vector.ivf import Ivf, Layout
 from pennon.index.vector.kinds import vector_kind
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.pq import ProductQuantizer
-from pennon.index.vector.quantizer import Quantizer
-from pennon.index.vector.rabitq import RESIDUAL_QUERY, RabitQuantizer
-from pennon.index.vector.rotation import MatrixRotation
-from pennon.index.vector.sq import ScalarQuantizer
-from pennon.index.vector.storage import Partition, pack_partition, write_auxiliary
+from pennon.index.vector.quantizers.base import Quantizer
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
+from pennon.index.vector.quantizers.rabitq.quantizer import RESIDUAL_QUERY, RabitQuantizer
+from pennon.index.vector.quantizers.rabitq.rotation import MatrixRotation
+from pennon.index.vector.quantizers.sq import ScalarQuantizer
 from pennon.index.vector.vectors import Vectors
 from tests.index.vector.stock import (
     CASES,

@@ -12,7 +12,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.btree.order import is_orderable
 from pennon.index.btree.segment import BTreeSegment
 from pennon.index.cache import ByteCache
-from pennon.index.fragment_reuse import FragmentReuse
+from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Family
 
 

@@ -22,12 +22,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.errors import BuildFailed, DamagedFile
-from pennon.format.files import LanceFile, write_lance_file
 from pennon.format.index_metadata import IndexFile
+from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Store
 from pennon.index.btree.bounds import Bounds, Positions
 from pennon.index.btree.order import Side, SortedValues, is_sorted
-from pennon.index.digests import Digests, digests_of
+from pennon.index.checksums import Digests, digests_of
 
 LOOKUP_FILE = "page_lookup.lance"
 PLAIN_PAGE_FILE = "page_data.lance"

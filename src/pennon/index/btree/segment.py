@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses
-from pennon.format.files import LanceFile
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.lance_file import LanceFile
 from pennon.format.store import Store
 from pennon.index.btree.bounds import Bounds, Positions
+from pennon.index.btree.guard_rows import SENTINEL_ID
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
 from pennon.index.btree.order import SortedValues, is_sorted, same_value
-from pennon.index.btree.sentinel import SENTINEL_ID
 from pennon.index.cache import ByteCache
-from pennon.index.fragment_reuse import FragmentReuse
+from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.intervals import Interval
 from pennon.index.kind import Estimate
 

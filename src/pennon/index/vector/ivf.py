@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.files.tensor import from_tensor, to_tensor
 from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
-from pennon.index.vector.model import Model
-from pennon.index.vector.tensor import from_tensor, to_tensor
+from pennon.index.vector.quantizers.pickling import Model
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
 # Vectors compared with all centroids at once: the scores stay in the processor's caches.

@@ -11,13 +11,13 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
-from pennon.index.fragment_reuse import FragmentReuse
+from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Family
-from pennon.index.vector.details import TYPE_NAMES, TYPE_URL, VectorDetails, unknown_metric
+from pennon.index.vector.files.details import TYPE_NAMES, TYPE_URL, VectorDetails, unknown_metric
+from pennon.index.vector.files.storage import AUXILIARY_FILE, INDEX_FILE, OLDER_LAYOUT, read_kind
 from pennon.index.vector.kinds import VECTOR_KINDS, SubIndex, VectorKind
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.segment import VectorSegment
-from pennon.index.vector.storage import AUXILIARY_FILE, INDEX_FILE, OLDER_LAYOUT, read_kind
+from pennon.index.vector.search.segment import VectorSegment
 from pennon.index.vector.vectors import is_vector_type
 
 

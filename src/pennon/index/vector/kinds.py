@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pennon.errors import UnknownIndexType
-from pennon.index.vector.flat import FlatQuantizer
-from pennon.index.vector.pq import ProductQuantizer
-from pennon.index.vector.quantizer import Quantizer
-from pennon.index.vector.rabitq import RabitQuantizer
-from pennon.index.vector.sq import ScalarQuantizer
+from pennon.index.vector.quantizers.base import Quantizer
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
+from pennon.index.vector.quantizers.rabitq.quantizer import RabitQuantizer
+from pennon.index.vector.quantizers.sq import ScalarQuantizer
 
 
 class SubIndex(StrEnum):

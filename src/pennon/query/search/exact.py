@@ -12,15 +12,15 @@ from pyroaring import BitMap
 from pennon.format.addresses import Addresses, sorted_unique
 from pennon.format.schema import Column
 from pennon.format.snapshot import ADDRESS, Snapshot
-from pennon.index.vector.flat import COLUMN as FLAT
-from pennon.index.vector.flat import FlatQuantizer
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.probing import search_partitions
-from pennon.index.vector.quantizer import FEW_QUERIES
+from pennon.index.vector.quantizers.base import FEW_QUERIES
+from pennon.index.vector.quantizers.flat import COLUMN as FLAT
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.search.partition_search import search_partitions
 from pennon.index.vector.topk import smallest
 from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks, to_matrix
-from pennon.query.execute import TAKE_LIMIT, filter_errors, is_plain
-from pennon.query.search.neighbours import Neighbours
+from pennon.query.scan.execute import TAKE_LIMIT, filter_errors, is_plain
+from pennon.query.search.neighbors import Neighbours
 from pennon.query.search.prefilter import ScanPart
 
 # Vectors of a batch of a scan; pylance reads some batches ahead.

@@ -6,17 +6,17 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pennon.format.files import ReadCounter, counting_reads
+from pennon.format.lance_file import ReadCounter, counting_reads
 from pennon.query.catalog import Catalog, Skipped
-from pennon.query.execute import parse
-from pennon.query.explain import IndexUse, index_uses, some_ids
+from pennon.query.scan.execute import parse
+from pennon.query.scan.explain import IndexUse, index_uses, some_ids
 from pennon.query.search.prefilter import Prefilter
 from pennon.query.search.probe import DEFAULT_NPROBES, SegmentTrace
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
-from pennon.query.search.rows import check_columns, to_table
+from pennon.query.search.result_table import check_columns, to_table
 from pennon.query.search.run import find_neighbours, measured_again
 from pennon.query.search.source import SearchSegment, Source, usable_source
-from pennon.terminal import in_lines
+from pennon.text import in_lines
 
 
 @dataclass(frozen=True)

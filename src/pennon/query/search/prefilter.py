@@ -12,8 +12,8 @@ from pyroaring import BitMap
 from pennon.format.addresses import Addresses, in_fragments, split_by_fragment
 from pennon.format.snapshot import ADDRESS, Snapshot
 from pennon.query.catalog import Catalog
-from pennon.query.execute import filter_errors, parse
-from pennon.query.planner import Answer, Planner
+from pennon.query.scan.execute import filter_errors, parse
+from pennon.query.scan.planner import Answer, Planner
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,12 +10,12 @@ from itertools import pairwise
 import numpy as np
 
 from pennon.format.addresses import Addresses
-from pennon.index.vector.probing import Found
+from pennon.index.vector.search.partition_search import Found
 from pennon.index.vector.threads import one_thread
 from pennon.index.vector.vectors import Positions, Vectors
 from pennon.query.catalog import naming
-from pennon.query.search.live import PartitionRows
-from pennon.query.search.neighbours import NOWHERE, Neighbours
+from pennon.query.search.live_rows import PartitionRows
+from pennon.query.search.neighbors import NOWHERE, Neighbours
 from pennon.query.search.source import SearchSegment, Source
 
 # Partitions probed of every segment where the user does not say; more while a query has too few answers.

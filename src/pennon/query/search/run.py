@@ -9,11 +9,11 @@ import pyarrow as pa
 from pennon.format.addresses import Addresses
 from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.exact import ExactSearch
-from pennon.query.search.neighbours import Neighbours
+from pennon.query.search.neighbors import Neighbours
 from pennon.query.search.prefilter import Prefilter, ScanPart
 from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
-from pennon.query.search.rows import check_columns, to_table
+from pennon.query.search.result_table import check_columns, to_table
 from pennon.query.search.source import Source, find_source
 
 # So few rows that a filter selects are measured one and all, instead of looking for them in partitions.

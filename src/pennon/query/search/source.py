@@ -12,12 +12,12 @@ from pennon.format.schema import Column
 from pennon.index.cache import ByteCache
 from pennon.index.kind import Family
 from pennon.index.registry import kind_of
-from pennon.index.vector.details import VectorDetails
+from pennon.index.vector.files.details import VectorDetails
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.partition import SearchPartition
-from pennon.index.vector.segment import VectorSegment
+from pennon.index.vector.search.partition import SearchPartition
+from pennon.index.vector.search.segment import VectorSegment
 from pennon.query.catalog import Catalog, Skipped, UnusableSegment, UsableIndex, UsableSegment, naming
-from pennon.query.search.live import LiveRows, PartitionRows
+from pennon.query.search.live_rows import LiveRows, PartitionRows
 from pennon.query.search.request import Question
 
 

@@ -1,0 +1,92 @@
+"""The commands that remove what compactions and crashed jobs have left behind."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from pennon.cli import render
+from pennon.cli.command import verb
+from pennon.cli.options import dry_run_option, duration, on_table, output_option
+from pennon.jobs.clean_orphans import CleanedOrphans
+from pennon.jobs.plan_fragment_reuse import CatchUpPlan, TrimPlan
+from pennon.table import Table
+from pennon.text import plural
+
+
+@verb(
+    "catch-up",
+    short_help="Rewrite index files that compactions left behind.",
+    example="pennon catch-up events.lance --dry-run",
+)
+@on_table
+@dry_run_option
+@output_option
+def catch_up(table: Table, dry_run: bool, output: str) -> None:
+    """Rewrite index segments of the table at URI that know rows by addresses from before a deferred compaction."""
+    if dry_run:
+        _print_plan(table.plan_catch_up(), output)
+        return
+    done = table.catch_up_indices()
+    if output == "json":
+        render.print_json({"rewritten": done, "version": table.version})
+    else:
+        render.console.print(f"{plural(done, 'segment')} rewritten; version {table.version}")
+
+
+@verb(
+    "trim",
+    short_help="Forget compactions that no index file needs to follow.",
+    example="pennon trim events.lance --dry-run",
+)
+@on_table
+@dry_run_option
+@output_option
+def trim(table: Table, dry_run: bool, output: str) -> None:
+    """Remove from the Fragment Reuse Index of the table at URI what no index file needs."""
+    if dry_run:
+        _print_plan(table.plan_trim(), output)
+        return
+    done = table.trim_fragment_reuse()
+    left = table.fragment_reuse()
+    if output == "json":
+        render.print_json({"removed": done, "left": left.depth if left else 0, "version": table.version})
+    else:
+        needed = f", {left.depth} needed by index files" if left else ""
+        render.console.print(f"{plural(done, 'move')} removed{needed}; version {table.version}")
+
+
+@verb(
+    "clean-orphans",
+    short_help="Delete old files that no version names.",
+    example="pennon clean-orphans events.lance --older-than 7d --dry-run",
+)
+@on_table
+@click.option(
+    "--older-than",
+    type=duration,
+    metavar="DURATION",
+    default="7d",
+    show_default=True,
+    help="Only what nothing was written to for so long.",
+)
+@click.option(
+    "--no-jobs-running",
+    is_flag=True,
+    help="You vouch for it: less than 1d will do, and on an object store, which tells no ages, all orphans go.",
+)
+@dry_run_option
+@output_option
+def clean_orphans(table: Table, older_than: float, no_jobs_running: bool, dry_run: bool, output: str) -> None:
+    """Delete index directories and data files of the table at URI that no version names: what crashed jobs have left.
+
+    A running job's files are named by no version either until it commits, and only age tells them apart. So
+    --older-than must be longer than the longest job. A shallow clone elsewhere that uses old files is not known here.
+    """
+    older = timedelta(seconds=older_than)
+    _print_plan(table.clean_orphans(older, no_jobs_running=no_jobs_running, dry_run=dry_run), output)
+
+
+def _print_plan(plan: CatchUpPlan | TrimPlan | CleanedOrphans, output: str) -> None:
+    render.print_json(plan.to_dict()) if output == "json" else render.console.print(str(plan))

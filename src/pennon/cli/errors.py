@@ -1,0 +1,79 @@
+"""What goes wrong, told in one line: the problem and the remedy, and never a secret."""
+
+from __future__ import annotations
+
+import errno
+import re
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from pennon.errors import PennonError, StoreUnavailable
+from pennon.redact import hide, hide_pairs
+from pennon.text import shown
+
+# What sysexits.h calls EX_TEMPFAIL: the same command may succeed later.
+TRY_AGAIN = 75
+# Where in pylance's own source an error was made; of no use to the user.
+ORIGIN = re.compile(r", \S*\.rs:\d+:\d+.*$")
+
+
+@dataclass
+class Settings:
+    """What holds for the whole command."""
+
+    debug: bool = False
+    quiet: bool = False
+    storage: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+def settings_of(ctx: click.Context | None = None) -> Settings:
+    """Those of the command under way; made on demand where none is, as during completion."""
+    root = (ctx or click.get_current_context()).find_root()
+    return root.ensure_object(Settings)
+
+
+class PlainErrors(click.Group):
+    """Exit codes: 0 done, 1 an error, 2 wrong usage, 75 the store did not answer this time, 130 interrupted."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        settings = settings_of(ctx)
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            # Perhaps a storage option whose --storage-option was forgotten.
+            told = shown(hide_pairs(error.message))
+            if told == error.message:
+                raise
+            raise click.UsageError(told, error.ctx) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            click.echo("interrupted; what was under way is not committed", err=True)
+            ctx.exit(130)
+        except Exception as error:  # whatever it is, a user wants a sentence
+            if isinstance(error, OSError) and error.errno == errno.EPIPE:
+                raise  # `pennon scan ... | head` has what it wants; click ends the command without a word
+            if settings.debug:
+                tell(traceback.format_exc())
+            tell(f"error: {sentence(error)}")
+            ctx.exit(TRY_AGAIN if isinstance(error, StoreUnavailable) and error.retryable else 1)
+
+
+def tell(text: str) -> None:
+    """Says it on the error stream, without secrets and without what steers a terminal."""
+    click.echo(shown(hide(text)), err=True)
+
+
+def sentence(error: Exception) -> str:
+    """An error as one line."""
+    if isinstance(error, PennonError):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        what = f"{type(error).__name__}: {ORIGIN.sub('', lines[0])}" if lines else type(error).__name__
+    return f"{what}. `--debug` shows where it came from"

@@ -1,0 +1,106 @@
+"""The command that finds the nearest rows of many others, on Spark."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pennon.cli import render
+from pennon.cli.command import verb
+from pennon.cli.completion import complete_address, complete_column, complete_index
+from pennon.cli.errors import settings_of
+from pennon.cli.options import listener, names, on_table, output_option
+from pennon.engine import Engine
+from pennon.engine.failures import task_failed
+from pennon.errors import InvalidArgument, PennonError
+from pennon.format.append import find_table
+from pennon.format.store import Location
+from pennon.jobs.knn_join.join import WAYS
+from pennon.redact import address
+from pennon.table import Table, open_table
+
+if TYPE_CHECKING:
+    from pennon.engine import DataFrame, SparkSession
+
+PARQUET = ".parquet"
+
+
+@verb(
+    "knn-join",
+    short_help="Find the nearest rows for every row of another table.",
+    example="pennon knn-join articles.lance embedding --queries new.lance --query-column v -o found.lance",
+)
+@on_table
+@click.argument("column", shell_complete=complete_column)
+@click.option("--queries", required=True, metavar="URI", shell_complete=complete_address, help="The other table.")
+@click.option("--query-column", help="Its column of vectors.  [default: COLUMN]")
+@click.option("-o", "--out", required=True, metavar="URI", help="Where the result goes; must not be there yet.")
+@click.option("--k", type=int, default=10, show_default=True, help="Neighbours of each row.")
+@click.option("--how", type=click.Choice(WAYS), default="inner", show_default=True, help="left keeps rows without any.")
+@click.option("--prefix", default="", help="Goes before the names of the columns of the table at URI.")
+@click.option("--columns", help="Columns of the table at URI: a,b,c.  [default: all but vectors]")
+@click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
+@click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
+@click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
+@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
+@click.option("--filter", help="SQL condition on the rows of the table at URI.")
+@click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
+@output_option
+def knn_join(
+    table: Table,
+    column: str,
+    queries: str,
+    query_column: str | None,
+    out: str,
+    columns: str | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Find the rows of the table at URI whose vectors in COLUMN are nearest to those of another table, row by row.
+
+    The other table and the result are Lance tables, or Parquet where their names end in .parquet.
+    """
+    storage = settings_of().storage
+    if not out.endswith(PARQUET) and find_table(Location.of(out, storage)) is not None:
+        raise InvalidArgument(f"there is a table at {out} already", "Name another place with -o")
+    if not queries.endswith(PARQUET):
+        open_table(queries, storage_options=storage)  # what is wrong with it is told better here than through Spark
+    # PySpark complains of a new pandas whatever it is asked, though only Arrow is used.
+    warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
+    engine = Engine.attach(progress=listener())
+    asked = _read(engine.session, queries, storage)
+    joined = table.knn_join(asked, column, query_column, columns=names(columns), **options)
+    try:
+        with engine.stage("knn join"):
+            rows = _write(engine.session, joined, out, storage)
+    except PennonError:
+        raise
+    except Exception as error:
+        raise task_failed("knn join", error) from error
+    done = {"rows": rows, "out": address(out)}
+    render.print_json(done) if output == "json" else render.console.print(f"{rows:,} rows written to {address(out)}")
+
+
+def _read(spark: SparkSession, uri: str, storage: dict[str, str]) -> DataFrame:
+    if uri.endswith(PARQUET):
+        return spark.read.parquet(uri)
+    # Brings pyspark, which commands without Spark must not wait for.
+    from pennon.spark import read, register  # noqa: PLC0415
+
+    register(spark)
+    return read(spark, uri, storage_options=storage)
+
+
+def _write(spark: SparkSession, rows: DataFrame, uri: str, storage: dict[str, str]) -> int:
+    if uri.endswith(PARQUET):
+        rows.write.parquet(uri)
+        return spark.read.parquet(uri).count()
+    from pennon.spark import register  # noqa: PLC0415
+
+    register(spark)
+    rows.write.format("pennon").options(**{f"storage.secret.{key}": value for key, value in storage.items()}).mode(
+        "append"
+    ).save(uri)
+    return open_table(uri, storage_options=storage).count()

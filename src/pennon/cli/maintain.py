@@ -1,0 +1,229 @@
+"""The commands that keep a table and its indices in shape."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from time import monotonic, sleep
+from typing import Any
+
+import click
+
+from pennon.cli import render
+from pennon.cli.command import verb
+from pennon.cli.completion import complete_index
+from pennon.cli.errors import tell
+from pennon.cli.options import dry_run_option, duration, on_table, output_option
+from pennon.errors import PennonError
+from pennon.jobs.compact import REMAPS
+from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport
+from pennon.table import Table
+
+USUAL = MaintenancePolicy()
+
+remap_option = click.option(
+    "--remap",
+    type=click.Choice(REMAPS),
+    default=USUAL.remap,
+    show_default=True,
+    help="How indices follow rows that move: rewritten at once, by the Fragment Reuse Index, or not at all.",
+)
+target_option = click.option(
+    "--target-rows-per-fragment",
+    type=click.IntRange(min=1),
+    default=USUAL.target_rows_per_fragment,
+    show_default=True,
+    help="Smaller fragments are joined.",
+)
+deletions_option = click.option(
+    "--deletions-threshold",
+    "materialize_deletions_threshold",
+    type=click.FloatRange(0, 1),
+    default=USUAL.materialize_deletions_threshold,
+    show_default=True,
+    help="Share of deleted rows beyond which a fragment is rewritten without them.",
+)
+
+
+@verb(
+    "optimize",
+    short_help="Cover new fragments and merge segments of indices.",
+    example="pennon optimize events.lance --index user_id_idx",
+)
+@on_table
+@click.option(
+    "--index",
+    "index_names",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_index,
+    help="Only this index; repeat.  [default: all]",
+)
+@click.option(
+    "--merge",
+    "num_indices_to_merge",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Merge the newest N segments with what is new; 0 adds a delta.  [default: by size]",
+)
+@click.option("--retrain", is_flag=True, help="Build everything anew, with models trained on today's rows.")
+@dry_run_option
+@output_option
+def optimize(
+    table: Table,
+    index_names: tuple[str, ...],
+    num_indices_to_merge: int | None,
+    retrain: bool,
+    dry_run: bool,
+    output: str,
+) -> None:
+    """Cover new fragments and merge segments of the indices of the table at URI."""
+    if retrain and num_indices_to_merge is not None:
+        raise click.UsageError("--merge and --retrain exclude each other: retraining replaces every segment")
+    run = table.plan_optimize if dry_run else table.optimize
+    plan = run(index_names=index_names or None, num_indices_to_merge=num_indices_to_merge, retrain=retrain)
+    version = plan.version if dry_run else table.version
+    if output == "json":
+        render.print_json({"table": table.uri, "version": version, "steps": [step.to_dict() for step in plan.steps]})
+    else:
+        render.console.print(f"{plan}\nversion {version}")
+
+
+@verb(
+    "compact",
+    short_help="Join small fragments, drop deleted rows; indices follow.",
+    example="pennon compact events.lance --remap deferred --dry-run",
+)
+@on_table
+@remap_option
+@target_option
+@deletions_option
+@dry_run_option
+@output_option
+def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
+    """Join small fragments of the table at URI and drop deleted rows; indices follow."""
+    plan = table.plan_compact(**options) if dry_run else table.compact(**options)
+    version = plan.version if dry_run else table.version
+    if output == "json":
+        render.print_json(plan.to_dict() | {"version": version})
+    else:
+        render.console.print(f"{plan}\nversion {version}")
+
+
+@verb(
+    "maintain",
+    short_help="Do what is due of all these, and say why.",
+    example="pennon maintain events.lance --every 10m",
+)
+@on_table
+@click.option(
+    "--every", type=duration, metavar="DURATION", help="Begin a pass so often, until interrupted: 30s, 10m, 2h, 1d."
+)
+@click.option("--passes", type=click.IntRange(min=1), hidden=True, help="Stop after so many.")
+@dry_run_option
+@remap_option
+@target_option
+@deletions_option
+@click.option(
+    "--min-fragments-to-compact",
+    type=click.IntRange(min=0),
+    default=USUAL.min_fragments_to_compact,
+    show_default=True,
+    help="Compact when it saves so many fragments, or drops enough rows.",
+)
+@click.option("--no-compact", is_flag=True, help="Leave fragments as they are.")
+@click.option("--no-optimize", is_flag=True, help="Leave segments as they are.")
+@click.option(
+    "--max-reuse-versions",
+    type=click.IntRange(min=0),
+    default=USUAL.max_reuse_versions,
+    show_default=True,
+    help="Catch up when more compactions are outstanding.",
+)
+@click.option(
+    "--max-reuse-bytes",
+    type=click.IntRange(min=0),
+    default=USUAL.max_reuse_bytes,
+    show_default=True,
+    help="Catch up when the Fragment Reuse Index is larger.",
+)
+@click.option("--no-catch-up", is_flag=True, help="Let compactions stay outstanding.")
+@click.option(
+    "--orphan-age",
+    type=duration,
+    metavar="DURATION",
+    default="7d",
+    show_default=True,
+    help="Delete index and data files that no version names and that are older.",
+)
+@click.option("--keep-orphans", is_flag=True, help="Delete no such files.")
+@click.option(
+    "--version-age", type=duration, metavar="DURATION", help="Delete versions that are older.  [default: keep all]"
+)
+@output_option
+@click.pass_context
+def maintain(
+    ctx: click.Context,
+    table: Table,
+    every: float | None,
+    passes: int | None,
+    dry_run: bool,
+    output: str,
+    **options: Any,
+) -> None:
+    """Do to the table at URI what is due: compact, optimize, catch up, trim, clean up. Reports why of each.
+
+    The exit code is 1 where a step failed. With --every the next pass takes place all the same.
+    """
+    policy = _policy(**options)
+    if every is None:
+        report = table.maintain(policy, dry_run=dry_run)
+        render.print_json(report.to_dict()) if output == "json" else render.console.print(str(report))
+        ctx.exit(1 if report.failed else 0)
+    done = 0
+    while True:
+        started = monotonic()
+        _one_of_many(table, policy, dry_run, output)
+        done += 1
+        if done == passes:
+            return
+        sleep(max(0.0, started + every - monotonic()))
+
+
+def _policy(
+    *,
+    no_compact: bool,
+    no_optimize: bool,
+    no_catch_up: bool,
+    keep_orphans: bool,
+    orphan_age: float,
+    version_age: float | None,
+    **given: Any,
+) -> MaintenancePolicy:
+    if no_compact:
+        given["min_fragments_to_compact"] = None
+    if no_catch_up:
+        given["max_reuse_versions"] = None
+    return MaintenancePolicy(
+        optimize_indices=not no_optimize,
+        orphan_age_seconds=None if keep_orphans else orphan_age,
+        version_age_seconds=version_age,
+        **given,
+    )
+
+
+def _one_of_many(table: Table, policy: MaintenancePolicy, dry_run: bool, output: str) -> None:
+    """A pass that fails is reported like the others: the next one may find the table in a better state."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    report: MaintenanceReport | None = None
+    problem = ""
+    try:
+        report = table.maintain(policy, dry_run=dry_run)
+    except PennonError as error:
+        problem = str(error)
+    if output == "json":
+        outcome = report.to_dict() if report else {"table": table.uri, "error": problem}
+        render.print_json_line({"time": now, **outcome})
+    elif report:
+        render.console.print(f"{now} {report}\n")
+    else:
+        tell(f"{now} error: {problem}")

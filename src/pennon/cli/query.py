@@ -1,0 +1,103 @@
+"""The commands that ask a table for rows, or how it would find them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pennon.cli import render
+from pennon.cli.command import verb
+from pennon.cli.completion import complete_column, complete_index
+from pennon.cli.options import names, on_table, output_option
+from pennon.cli.query_vector import query_vector
+from pennon.table import Table
+
+SCREEN_ROWS = 50
+
+
+@verb(
+    "scan",
+    short_help="Show the rows that a filter selects, through indices.",
+    example='pennon scan events.lance --filter "user_id = 42" --columns user_id,ts',
+)
+@on_table
+@click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option("--columns", help="Columns to show: a,b,c.  [default: all]")
+@click.option("--limit", type=int, help=f"Rows to show.  [default: {SCREEN_ROWS}]")
+@click.option("--count", is_flag=True, help="Only count the rows.")
+@output_option
+def scan(table: Table, filter_: str | None, columns: str | None, limit: int | None, count: bool, output: str) -> None:
+    """Show the rows of the table at URI that a filter selects, through its indices."""
+    if count:
+        number = table.count(filter_)
+        render.print_json({"count": number}) if output == "json" else render.console.print(f"{number:,}")
+        return
+    limit = SCREEN_ROWS if limit is None else limit
+    rows = table.scan(filter_, names(columns), limit=limit)
+    if output == "json":
+        render.print_json(rows.to_pylist())
+        return
+    render.print_rows(rows)
+    if rows.num_rows == limit:
+        render.console.print(f"(the first {limit:,} rows; --limit shows more, --count tells how many there are)")
+
+
+@verb(
+    "explain",
+    short_help="Tell how a scan would go.",
+    example='pennon explain events.lance --filter "user_id = 42" --analyze',
+)
+@on_table
+@click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option("--analyze", is_flag=True, help="Run the scan too, and say what it touched.")
+@output_option
+def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> None:
+    """Tell how a scan of the table at URI would go."""
+    explanation = table.explain(filter_, analyze=analyze)
+    render.print_json(explanation.to_dict()) if output == "json" else render.console.print(str(explanation))
+
+
+@verb(
+    "search",
+    short_help="Show the rows whose vectors are nearest to a query.",
+    example='pennon search articles.lance embedding --like "id = 42" --k 5 --columns id,title',
+)
+@on_table
+@click.argument("column", shell_complete=complete_column)
+@click.option("--vector", metavar="JSON|@FILE", help="The query: a JSON list, or a file of JSON or .npy.")
+@click.option("--like", metavar="FILTER", help="Take the vector of the first row this selects.")
+@click.option("--k", type=int, default=10, show_default=True, help="Neighbours to find.")
+@click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
+@click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
+@click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
+@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
+@click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option("--columns", help="Columns to show: a,b,c.  [default: all but COLUMN]")
+@click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
+@click.option("--explain", "explained", is_flag=True, help="Tell how it would go and stop.")
+@click.option("--analyze", is_flag=True, help="Tell how it went.")
+@output_option
+def search(
+    table: Table,
+    column: str,
+    vector: str | None,
+    like: str | None,
+    k: int,
+    filter_: str | None,
+    columns: str | None,
+    explained: bool,
+    analyze: bool,
+    output: str,
+    **options: Any,
+) -> None:
+    """Show the rows of the table at URI whose vectors in COLUMN are nearest to a query."""
+    query = query_vector(table, column, vector, like)
+    shown = names(columns) or [name for name in table.schema.names if name != column]
+    options |= {"filter": filter_, "columns": shown}
+    if explained or analyze:
+        explanation = table.explain_search(column, query, k, analyze=analyze, **options)
+        render.print_json(explanation.to_dict()) if output == "json" else render.console.print(str(explanation))
+        return
+    rows = table.search(column, query, k, **options)
+    render.print_json(rows.to_pylist()) if output == "json" else render.print_rows(rows)

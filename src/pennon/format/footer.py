@@ -1,0 +1,102 @@
+"""The end of a Lance file, looked at before pylance is given it.
+
+The last 40 bytes, little endian: u64 position of the first column's metadata, u64 of the table of columns' metadata,
+u64 of the table of global buffers; u32 global buffers, u32 columns; u16 major, u16 minor version; `LANC`. Both tables
+have a u64 position and a u64 size for each entry. A column's metadata is a message: 2 repeated page, 3 positions and
+4 sizes of its own buffers; a page: 1 positions and 2 sizes of buffers, 3 rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from pennon.errors import DamagedFile
+from pennon.format.protobuf_wire import fields, numbers
+
+FOOTER = struct.Struct("<QQQIIHH4s")
+VERSION = struct.Struct("<HH4s")
+ENTRY = struct.Struct("<QQ")
+MAGIC = b"LANC"
+PAGES = 2
+# Columns' metadata, their table and the footer of an index file nearly always fit.
+ENDING_BYTES = 1 << 16
+
+# Bytes of a file from a position on, so many, or an error.
+Read = Callable[[int, int], bytes]
+
+
+def check_footer(read: Read, size: int, where: str) -> None:
+    """DamagedFile where the file of this size says it has what cannot be in it."""
+    try:
+        _check(_Ending(read, size))
+    except (ValueError, struct.error) as error:
+        raise DamagedFile(f"{where} is no sound Lance file: {error}", "Rebuild the index") from error
+
+
+def container_version(read: Read, size: int) -> tuple[int, int] | None:
+    """The version in the last bytes of a file, None where they are not those of a Lance file."""
+    if size < VERSION.size:
+        return None
+    major, minor, magic = VERSION.unpack(read(size - VERSION.size, VERSION.size))
+    return (major, minor) if magic == MAGIC else None
+
+
+class _Ending:
+    """Reads of a file, the last of its bytes at once: mostly there are no others to look at."""
+
+    def __init__(self, read: Read, size: int) -> None:
+        self._read, self.size = read, size
+        self._start = max(0, size - ENDING_BYTES)
+        self._bytes = read(self._start, size - self._start)
+
+    def read(self, position: int, length: int) -> bytes:
+        if position + length > self.size:
+            raise ValueError(f"{length} bytes at {position} of {self.size}")
+        if position < self._start:
+            return self._read(position, length)
+        return self._bytes[position - self._start : position - self._start + length]
+
+
+def _check(file: _Ending) -> None:
+    size = file.size
+    if size < FOOTER.size:
+        raise ValueError(f"it has {size} bytes")
+    footer = FOOTER.unpack(file.read(size - FOOTER.size, FOOTER.size))
+    first, columns_at, buffers_at, buffers, columns, major, minor, magic = footer
+    if magic != MAGIC:
+        raise ValueError(f"its last bytes are {magic!r}")
+    if not (major == 2 or (major, minor) == (0, 3)) or first > size:
+        raise ValueError(f"it is of version {major}.{minor}")
+    _table(file, buffers_at, buffers)
+    for position, length in _table(file, columns_at, columns):
+        _check_column(file.read(position, length), size)
+
+
+def _table(file: _Ending, position: int, count: int) -> list[tuple[int, int]]:
+    if position + count * ENTRY.size > file.size:
+        raise ValueError(f"a table of {count} entries at {position} in {file.size} bytes")
+    entries = [*ENTRY.iter_unpack(file.read(position, count * ENTRY.size))]
+    _check_within(entries, file.size)
+    return entries
+
+
+def _check_column(metadata: bytes, size: int) -> None:
+    positions: list[int] = []
+    sizes: list[int] = []
+    for number, value in fields(metadata):
+        if number == PAGES and isinstance(value, bytes):
+            for inner, told in fields(value):
+                if inner in (1, 2):
+                    (positions if inner == 1 else sizes).extend(numbers(told))
+        elif number in (3, 4):
+            (positions if number == 3 else sizes).extend(numbers(value))
+    if len(positions) != len(sizes):
+        raise ValueError(f"{len(positions)} buffers and {len(sizes)} sizes")
+    _check_within(list(zip(positions, sizes, strict=True)), size)
+
+
+def _check_within(entries: list[tuple[int, int]], size: int) -> None:
+    for position, length in entries:
+        if position + length > size:
+            raise ValueError(f"{length} bytes at {position} of {size}")

@@ -1,0 +1,118 @@
+"""What the manifest says of a vector index: enough to list it and to train it anew. Searches trust the files alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from pennon.errors import DamagedFile, InvalidArgument
+from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.hnsw.graph import HnswParams
+from pennon.index.vector.kinds import SubIndex, VectorKind
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.quantizers.base import Quantizer
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
+from pennon.index.vector.quantizers.rabitq.quantizer import RabitQuantizer
+from pennon.index.vector.quantizers.rabitq.rotation import MatrixRotation
+from pennon.index.vector.quantizers.sq import NUM_BITS, ScalarQuantizer
+
+TYPE_URL = "/lance.index.pb.VectorIndexDetails"
+# What may stand after the last slash of a type URL, in lower case. The second is stock's own older, always empty form.
+TYPE_NAMES = frozenset({"lance.index.pb.vectorindexdetails", "lance.table.vectorindexdetails"})
+
+_Message = pb.VectorIndexDetails
+_QUANTIZERS: dict[str, type[Quantizer]] = {
+    "pq": ProductQuantizer,
+    "sq": ScalarQuantizer,
+    "rq": RabitQuantizer,
+    "flat": FlatQuantizer,
+}
+_METRICS = {Metric.L2: _Message.L2, Metric.COSINE: _Message.COSINE, Metric.DOT: _Message.DOT}
+
+
+@dataclass(frozen=True)
+class VectorDetails:
+    kind: VectorKind
+    metric: Metric
+    num_bits: int | None = None  # PQ, SQ, RQ
+    num_sub_vectors: int | None = None  # PQ
+    matrix_rotation: bool = False  # RQ
+    hnsw: HnswParams | None = None
+    target_partition_size: int | None = None  # stock's retrain derives the number of partitions from it
+
+    @classmethod
+    def of(
+        cls,
+        kind: VectorKind,
+        quantizer: Quantizer,
+        hnsw: HnswParams | None = None,
+        target_partition_size: int | None = None,
+    ) -> VectorDetails:
+        bits = subs = None
+        matrix = False
+        match quantizer:
+            case ProductQuantizer():
+                bits, subs = quantizer.num_bits, quantizer.num_sub_vectors
+            case ScalarQuantizer():
+                bits = NUM_BITS
+            case RabitQuantizer():
+                bits, matrix = quantizer.num_bits, isinstance(quantizer.rotation, MatrixRotation)
+            case _:
+                pass
+        return cls(kind, quantizer.metric, bits, subs, matrix, hnsw, target_partition_size)
+
+    def to_bytes(self) -> bytes:
+        message = _Message(metric=_METRICS[self.metric], target_partition_size=self.target_partition_size or 0)
+        if self.hnsw is not None:
+            message.hnsw.m, message.hnsw.ef_construction = self.hnsw.m, self.hnsw.ef_construction
+            message.hnsw.max_level = self.hnsw.max_level
+        bits = self.num_bits or 0
+        if self.kind.quantizer is ProductQuantizer:
+            message.pq.num_bits, message.pq.num_sub_vectors = bits, self.num_sub_vectors or 0
+        elif self.kind.quantizer is ScalarQuantizer:
+            message.sq.num_bits = bits
+        elif self.kind.quantizer is RabitQuantizer:
+            rotations = _Message.RabitQuantization
+            message.rq.num_bits = bits
+            message.rq.rotation = rotations.MATRIX if self.matrix_rotation else rotations.FAST
+        else:
+            message.flat.SetInParent()
+        return message.SerializeToString()
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> VectorDetails | None:
+        """None when nothing is said, as by older writers, or of a metric unknown here: the files must be asked."""
+        try:
+            message = _Message.FromString(value)
+            graph = message.hnsw
+            hnsw = HnswParams(graph.max_level, graph.m, graph.ef_construction) if message.HasField("hnsw") else None
+        except (DecodeError, InvalidArgument) as error:
+            raise DamagedFile(f"the details of a vector index cannot be read: {error}") from error
+        metric = next((metric for metric, code in _METRICS.items() if code == message.metric), None)
+        quantization = message.WhichOneof("quantization")
+        if quantization is None or metric is None:
+            return None
+        quantizer = _QUANTIZERS[quantization]
+        said = getattr(message, quantization)
+        return cls(
+            kind=VectorKind(SubIndex.HNSW if hnsw else SubIndex.FLAT, quantizer),
+            metric=metric,
+            num_bits=None if quantizer is FlatQuantizer else said.num_bits,
+            num_sub_vectors=said.num_sub_vectors if quantizer is ProductQuantizer else None,
+            matrix_rotation=quantizer is RabitQuantizer and said.rotation == _Message.RabitQuantization.MATRIX,
+            hnsw=hnsw,
+            target_partition_size=message.target_partition_size or None,
+        )
+
+
+def unknown_metric(value: bytes) -> str | None:
+    """The metric that the details name, if it is none of Pennon's."""
+    try:
+        code = _Message.FromString(value).metric
+    except DecodeError:
+        return None  # said when they are read
+    if code in _METRICS.values():
+        return None
+    return _Message.Metric.Name(code).lower() if code in _Message.Metric.values() else f"of number {code}"

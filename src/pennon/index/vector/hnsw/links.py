@@ -1,0 +1,116 @@
+"""What level 0 of a new graph still lacks: the copies of equal vectors, and a way to every node."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pennon.index.vector.hnsw.graph import Level
+from pennon.index.vector.vectors import Floats, Mask, Positions, row_chunks
+
+
+def with_copies(bottom: Level, originals: Positions, points: Floats, by_l2: bool, m: int) -> Level:
+    """Level 0 with the copies of its vectors.
+
+    Among equal vectors all neighbours would be copies, and a search that comes there could not leave. So the graph is
+    built without copies; then equal nodes form a ring in which each knows the next ones, up to m, and besides the
+    neighbours of the original, the nearest first, up to 2m in all.
+    """
+    count = len(points)
+    ring = np.argsort(originals, kind="stable")
+    sizes = np.bincount(originals, minlength=count)[originals]
+    firsts = np.searchsorted(originals[ring], originals)
+    ranks = np.empty(count, dtype=np.int64)
+    ranks[ring] = np.arange(count)
+    ranks -= firsts
+    next_ones = np.minimum(sizes - 1, m)
+    ring_owners, step = _spread(next_ones)
+    siblings = ring[firsts[ring_owners] + (ranks[ring_owners] + step + 1) % sizes[ring_owners]]
+
+    near_first = np.lexsort((bottom.distances, np.repeat(np.arange(len(bottom.nodes)), bottom.counts)))
+    list_of = np.searchsorted(bottom.nodes, originals)
+    taken = np.minimum(bottom.counts[list_of], 2 * m - next_ones)
+    owners, rank = _spread(taken)
+    links = near_first[bottom.offsets[list_of[owners]] + rank]
+
+    all_owners = np.concatenate([ring_owners, owners])
+    order = np.argsort(all_owners, kind="stable")
+    neighbours = np.concatenate([siblings, bottom.neighbours[links]])[order]
+    distances = np.concatenate([link_distances(points, ring_owners, siblings, by_l2), bottom.distances[links]])[order]
+    return Level.of_lists(np.arange(count), all_owners[order], neighbours, distances)
+
+
+def with_all_reached(bottom: Level, entry_point: int, points: Floats, by_l2: bool) -> Level:
+    """Level 0 with a way from the entry point to every node.
+
+    Nobody may have kept a node in its list: under dot long vectors are everyone's neighbours, short ones no one's.
+    """
+    reached = np.zeros(len(bottom.nodes), dtype=np.bool_)
+    new = np.array([entry_point])
+    links: list[tuple[Positions, Positions]] = []
+    while True:
+        _reach(bottom, reached, new)
+        if reached.all():
+            break
+        hosts, new = _hosted(bottom, reached)
+        if not len(new):
+            # An island: its first node is linked to the nearest on the mainland.
+            new, mainland = np.flatnonzero(~reached)[:1], np.flatnonzero(reached)
+            distances = link_distances(points, mainland, np.repeat(new, len(mainland)), by_l2)
+            hosts = mainland[[distances.argmin()]]
+        links.append((hosts, new))
+    if not links:
+        return bottom
+    left, right = (np.concatenate(ends) for ends in zip(*links, strict=True))
+    owners = np.concatenate([np.repeat(np.arange(len(bottom.nodes)), bottom.counts), left])
+    neighbours = np.concatenate([bottom.neighbours, right.astype(np.uint32)])
+    distances = np.concatenate([bottom.distances, link_distances(points, left, right, by_l2)])
+    _, kept = np.unique(owners << 32 | neighbours, return_index=True)
+    return Level.of_lists(bottom.nodes, owners[kept], neighbours[kept], distances[kept])
+
+
+def _reach(bottom: Level, reached: Mask, nodes: Positions) -> None:
+    """Mark the nodes and all that can be reached from them."""
+    while len(nodes):
+        reached[nodes] = True
+        owners, rank = _spread(bottom.counts[nodes])
+        seen = bottom.neighbours[bottom.offsets[nodes[owners]] + rank]
+        nodes = np.unique(seen[~reached[seen]]).astype(np.int64)
+
+
+def _hosted(bottom: Level, reached: Mask) -> tuple[Positions, Positions]:
+    """Links to all unreached nodes that have a reached neighbour; the nearest of those is their host.
+
+    A host with many guests does not take them all into its list. It links to the nearest, and guests, near ones first,
+    to two others each, as in a heap: guest i to 2i + 1 and 2i + 2.
+    """
+    lost = np.flatnonzero(~reached)
+    owners, rank = _spread(bottom.counts[lost])
+    links = bottom.offsets[lost[owners]] + rank
+    known = reached[bottom.neighbours[links]]
+    owners, links = owners[known], links[known]
+    order = np.lexsort((bottom.distances[links], owners))
+    first = order[np.diff(owners[order], prepend=-1) > 0]
+    hosts, guests = bottom.neighbours[links[first]].astype(np.int64), lost[owners[first]]
+    order = np.lexsort((bottom.distances[links[first]], hosts))
+    hosts, guests = hosts[order], guests[order]
+    _, starts, counts = np.unique(hosts, return_index=True, return_counts=True)
+    group, place = _spread(counts)
+    return np.where(place == 0, hosts, guests[starts[group] + (place - 1) // 2]), guests
+
+
+def link_distances(points: Floats, left: Positions, right: Positions, by_l2: bool) -> Floats:
+    out = np.empty(len(left), dtype=np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for rows in row_chunks(len(left), points.shape[1]):
+            a, b = points[left[rows]], points[right[rows]]
+            if by_l2:
+                a -= b
+                b = a
+            np.einsum("ij,ij->i", a, b, out=out[rows])
+    return out if by_l2 else np.subtract(1, out, out=out)
+
+
+def _spread(counts: Positions) -> tuple[Positions, Positions]:
+    """0 0 0 1 1 ... and 0 1 2 0 1 ...: owner and rank of each item of lists so long."""
+    owners = np.repeat(np.arange(len(counts)), counts)
+    return owners, np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners]

@@ -1,0 +1,161 @@
+"""FLAT: no quantization. The column `flat` holds the prepared vectors in the table's own type.
+
+`storage_metadata` is `{"dim": D}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.index.vector.ivf import Ivf, PartitionIds
+from pennon.index.vector.metric import Metric, squared_l2, squared_lengths
+from pennon.index.vector.products import inner_products
+from pennon.index.vector.quantizers.base import FEW_QUERIES, Columns, ScorerBase
+from pennon.index.vector.quantizers.pickling import Model
+from pennon.index.vector.search.list_scanner import CodeList, MakeScanner, code_list, float_scanner, scan_nearest
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, list_type, row_chunks
+
+COLUMN = "flat"
+
+
+@dataclass(frozen=True)
+class FlatQuantizer(Model):
+    name: ClassVar[str] = "FLAT"
+    scanned_queries: ClassVar[int] = 1
+
+    metric: Metric
+    dim: int
+    element: np.dtype[Any]
+
+    @classmethod
+    def train(cls, sample: Vectors, ivf: Ivf) -> Self:
+        return cls(ivf.metric, sample.shape[1], ivf.element)
+
+    def fields(self) -> list[pa.Field]:
+        return [pa.field(COLUMN, list_type(pa.from_numpy_dtype(self.element), self.dim), nullable=False)]
+
+    def encode(self, vectors: Vectors, centroids: Vectors, partition_ids: PartitionIds) -> Columns:
+        return {COLUMN: vectors}
+
+    def pack(self, columns: Columns) -> Columns:
+        return columns
+
+    def unpack(self, columns: Columns) -> Columns:
+        return columns
+
+    def to_metadata(self) -> tuple[dict[str, Any], list[bytes]]:
+        return {"dim": self.dim}, []
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], ivf: Ivf, read_buffer: Callable[[int], bytes]) -> Self:
+        return cls(ivf.metric, int(metadata["dim"]), ivf.element)
+
+    def points(self, columns: Columns) -> Floats:
+        return columns[COLUMN].astype(np.float32, copy=False)
+
+    def prepare(self, queries: Vectors) -> Vectors:
+        queries = queries.astype(np.result_type(self.element, np.float32), copy=False)
+        return _of_length_one(queries) if self.metric is Metric.COSINE else queries
+
+    def query_points(self, queries: Vectors, centroid: Vectors) -> Floats:
+        return queries.astype(np.float32, copy=False)
+
+    def scorer(self, columns: Columns, centroid: Vectors) -> FlatScorer:
+        vectors = columns[COLUMN]
+        if self.metric is Metric.COSINE:
+            # The column's type may have rounded the length away from 1.
+            return FlatScorer(self, _of_length_one(vectors.astype(np.float32, copy=False)))
+        if self.metric is Metric.DOT:
+            return FlatScorer(self, np.ascontiguousarray(vectors, dtype=np.float32))
+        # Seen from the centroid, so that matrix products keep the digits in which the vectors of a partition differ.
+        origin = centroid.astype(np.result_type(self.element, np.float32))
+        rows = (vectors - origin).astype(np.float32, copy=False)
+        return FlatScorer(self, rows, origin, squared_lengths(rows))
+
+    def scan(
+        self, query: Vectors, probed: Sequence[FlatScorer], k: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Positions]:
+        by_l2 = self.metric is Metric.L2
+        origins = [scorer.origin for scorer in probed if scorer.origin is not None]
+        points = query - np.stack(origins) if by_l2 else query
+        lists = [scorer.code_list for scorer in probed]
+        values, keys = scan_nearest(self._scanner, points, lists, k, allowed, largest=not by_l2)
+        return values if by_l2 else 1 - values, keys
+
+    @cached_property
+    def _scanner(self) -> MakeScanner:
+        return float_scanner(self.dim, by_l2=self.metric is Metric.L2)
+
+
+@dataclass(frozen=True, eq=False)
+class FlatScorer(ScorerBase):
+    """Rows as float32. With lengths: l2 between rows and queries seen from the origin; else 1 - the inner product."""
+
+    quantizer: FlatQuantizer
+    rows: Floats
+    origin: Vectors | None = None
+    lengths: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
+
+    @cached_property
+    def code_list(self) -> CodeList:
+        return code_list(self.rows)
+
+    def points(self, queries: Vectors) -> Floats:
+        """Queries seen from the origin."""
+        shifted = queries if self.origin is None else queries - self.origin
+        return shifted.astype(np.float32, copy=False)
+
+    def distances(self, queries: Vectors) -> Floats:
+        points = self.points(queries)
+        if self.lengths is not None and len(points) <= FEW_QUERIES:
+            return squared_l2(points, self.rows)
+        found = np.empty((len(points), len(self)), dtype=np.float32)
+        inner_products(points * np.float32(-1 if self.lengths is None else -2), self.rows, found)
+        if self.lengths is None:
+            found += np.float32(1)
+            return found
+        found += self.lengths
+        found += squared_lengths(points)[:, None]
+        return np.maximum(found, 0, out=found)
+
+    def nearest(self, queries: Vectors, k: int) -> tuple[Floats, Positions]:
+        values, positions = super().nearest(queries, k)
+        if len(queries) <= FEW_QUERIES or self.lengths is None:
+            return values, positions
+        row, column = np.nonzero(positions >= 0)
+        values[row, column] = self.measure(queries, row, positions[row, column])
+        order = np.argsort(values, axis=1, kind="stable")
+        return np.take_along_axis(values, order, axis=1), np.take_along_axis(positions, order, axis=1)
+
+    def take(self, positions: npt.NDArray[np.integer[Any]]) -> FlatScorer:
+        lengths = None if self.lengths is None else self.lengths[positions]
+        return FlatScorer(self.quantizer, self.rows.take(positions, axis=0), self.origin, lengths)
+
+    def measure(self, queries: Vectors, which: Positions, positions: Positions) -> Floats | None:
+        """Products find the nearest; what is reported of them is measured by differences: 0 for an equal vector."""
+        if self.lengths is None:
+            return None
+        points, found = self.points(queries), np.empty(len(which), dtype=np.float32)
+        for pairs in row_chunks(len(which), self.rows.shape[1]):
+            differences = self.rows.take(positions[pairs], axis=0)
+            differences -= points.take(which[pairs], axis=0)
+            np.einsum("id,id->i", differences, differences, out=found[pairs])
+        return found
+
+
+def _of_length_one(vectors: Vectors) -> Vectors:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

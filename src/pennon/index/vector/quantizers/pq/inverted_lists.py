@@ -1,0 +1,105 @@
+"""Many queries against many partitions of PQ codes, in one call of faiss.
+
+Codes of PQ are small enough to be copied into faiss's own lists for a search. What does not depend on the query,
+|word|² + 2 centroid·word, is put into tables once per list; a query then adds its own table to each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import faiss
+import numpy as np
+
+from pennon.index.vector.metric import squared_lengths
+from pennon.index.vector.search.list_scanner import CodeList, keys_of
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, row_chunks
+
+# What the tables of all lists may take. Without them each query computes its own for every list.
+TABLE_BYTES = 128 << 20
+
+# faiss's word for a search that gives its queries to several threads.
+OVER_QUERIES = 3
+
+_faiss: Any = faiss
+_pointer = faiss.swig_ptr
+
+
+def search_lists(
+    words: Floats,
+    centroids: Vectors | None,
+    lists: Sequence[CodeList],
+    queries: Vectors,
+    places: Positions,
+    k: int,
+    allowed: Mask | None,
+    threads: int,
+) -> tuple[Floats, Positions]:
+    """Per query the k best rows of the lists at its `places` (-1 for none), in any order, and their keys.
+
+    The smallest l2 if codes stand for residuals to the centroids of their lists, else the largest inner products.
+    Words are [bytes, 256, width]; only rows of `allowed` count, which has those of all lists one after another.
+    """
+    counts = [count for count, _ in lists]
+    numbers = np.arange(sum(counts))
+    places = _gathered(places)
+    if centroids is None:
+        points, centres, nearby = queries, None, np.zeros(places.shape, dtype=np.float32)
+    else:
+        # Seen from their middle, so that a common offset of the data costs the tables no digits.
+        middle = centroids.astype(np.float64).mean(axis=0)
+        points, centres = queries - middle, (centroids - middle).astype(np.float32)
+        nearby = _to_centres(points.astype(np.float32), centres, places)
+    index = _index(words, centres, len(lists))
+    start = 0
+    for place, (count, codes) in enumerate(lists):
+        index.invlists.add_entries(place, count, _pointer(numbers[start:]), codes)
+        start += count
+    selector = None if allowed is None else _faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+    params = _faiss.SearchParametersIVF(nprobe=places.shape[1], sel=selector)
+    values, found = np.empty((len(queries), k), dtype=np.float32), np.empty((len(queries), k), dtype=np.int64)
+    points = np.ascontiguousarray(points, dtype=np.float32)
+    arrays = (_pointer(array) for array in (places, nearby, values, found))
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(threads)
+    try:
+        index.search_preassigned_c(len(points), _pointer(points), k, *arrays, False, params)
+    finally:
+        faiss.omp_set_num_threads(before)
+    return values, keys_of(found, counts)
+
+
+def _index(words: Floats, centres: Floats | None, count: int) -> Any:
+    width, dim = len(words), words.shape[0] * words.shape[2]
+    coarse, measure = faiss.IndexFlatL2(dim), faiss.METRIC_INNER_PRODUCT if centres is None else faiss.METRIC_L2
+    index = _faiss.IndexIVFPQ(coarse, dim, count, width, 8, measure)
+    faiss.copy_array_to_vector(words.reshape(-1), index.pq.centroids)
+    index.is_trained, index.parallel_mode = True, OVER_QUERIES
+    index.by_residual = centres is not None
+    if centres is not None:
+        coarse.add(centres)
+        index.use_precomputed_table = 1 if count * words.shape[0] * 256 * 4 <= TABLE_BYTES else -1
+        if index.use_precomputed_table == 1:
+            index.precompute_table()
+    return index
+
+
+def _gathered(places: Positions) -> Positions:
+    """With what is -1 in the end of each row, and columns of nothing else cut off: faiss takes no more columns than
+    there are lists."""
+    missing = places < 0
+    width = places.shape[1] - int(missing.sum(axis=1).min())
+    order = np.argsort(missing, axis=1, kind="stable")[:, :width]
+    return np.take_along_axis(places, order, axis=1)
+
+
+def _to_centres(points: Floats, centres: Floats, places: Positions) -> Floats:
+    """Squared distances of each point to the centres at its places."""
+    nearby, lengths = np.empty(places.shape, dtype=np.float32), squared_lengths(centres)
+    for rows in row_chunks(len(points), len(centres)):
+        found = (points[rows] * np.float32(-2)) @ centres.T
+        found += lengths
+        found += squared_lengths(points[rows])[:, None]
+        nearby[rows] = np.take_along_axis(found, np.maximum(places[rows], 0), axis=1)
+    return np.maximum(nearby, 0, out=nearby)

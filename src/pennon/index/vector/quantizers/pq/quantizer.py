@@ -1,0 +1,310 @@
+"""PQ: a vector is cut into m sub-vectors, and of each the number of the nearest codeword is kept.
+
+What is encoded is the residual to the centroid for l2 and cosine, the vector itself for dot; the nearest codeword is
+the nearest by l2 under every metric. The column `__pq_code` has one byte per sub-vector at 8 bits; at 4 bits byte j
+holds sub-vector 2j in its low and 2j+1 in its high half. With `transposed`, as stock writes it, the bytes of a
+partition of n rows lie column by column, `[bytes][n]`, cut into n rows again.
+
+`storage_metadata` is `{"codebook_position": global buffer, "nbits", "num_sub_vectors", "dimension",
+"codebook_tensor": [], "transposed"}`, every key needed. The codebook's tensor says shape `[2^nbits, D]`, but its bytes
+are `[m][2^nbits][D / m]`. Older writers have it inside the metadata, as the bytes of `codebook_tensor`, leave out
+`transposed` where codes are not; the seed has a tensor of shape `[2^nbits, m, D / m]` with its values in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.errors import InvalidArgument
+from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.files.tensor import from_tensor, to_tensor
+from pennon.index.vector.ivf import Ivf, PartitionIds
+from pennon.index.vector.kmeans import train_kmeans
+from pennon.index.vector.metric import Metric, squared_lengths
+from pennon.index.vector.products import inner_products
+from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, ScorerBase, residuals
+from pennon.index.vector.quantizers.pickling import Model
+from pennon.index.vector.quantizers.pq.inverted_lists import search_lists
+from pennon.index.vector.search.list_scanner import CodeList, MakeScanner, code_list, scan_nearest, table_scanner
+from pennon.index.vector.vectors import Codes, Floats, Mask, Positions, Vectors, list_type, row_chunks
+
+COLUMN = "__pq_code"
+
+# Rows compared with all codewords of a sub-space at once: the scores stay in the processor's caches.
+ENCODED_ROWS = 256
+
+# Codewords are few and serve every row, so they are trained until it hardly gains anything.
+CODEWORD_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class ProductQuantizer(Model):
+    name: ClassVar[str] = "PQ"
+    scanned_queries: ClassVar[int] = 2
+
+    metric: Metric
+    codebook: Vectors  # [m, 2^bits, dim / m], in the column's type
+    transposed: bool = True
+
+    @property
+    def num_sub_vectors(self) -> int:
+        return self.codebook.shape[0]
+
+    @property
+    def num_bits(self) -> int:
+        return self.codebook.shape[1].bit_length() - 1
+
+    @property
+    def dim(self) -> int:
+        return self.codebook.shape[0] * self.codebook.shape[2]
+
+    @property
+    def code_bytes(self) -> int:
+        return self.num_sub_vectors * self.num_bits // 8
+
+    @classmethod
+    def train(
+        cls,
+        sample: Vectors,
+        ivf: Ivf,
+        *,
+        num_sub_vectors: int,
+        num_bits: int = 8,
+        max_iters: int = 50,
+        seed: int = 0,
+    ) -> Self:
+        """k-means in each sub-space, in at most so many full passes over the sample."""
+        check_shape(ivf.dim, num_sub_vectors, num_bits)
+        parts = np.split(cls.targets(sample, ivf), num_sub_vectors, axis=1)
+        words = [train_codebook(part, num_bits, max_iters=max_iters, seed=seed + i) for i, part in enumerate(parts)]
+        return cls(ivf.metric, np.stack(words).astype(ivf.element))
+
+    @staticmethod
+    def targets(sample: Vectors, ivf: Ivf) -> Floats:
+        """What is encoded of vectors, and so what codebooks are trained on."""
+        return _targets(sample, ivf.metric, ivf.centroids, ivf.assign(sample)[0])
+
+    def fields(self) -> list[pa.Field]:
+        return [pa.field(COLUMN, list_type(pa.uint8(), self.code_bytes))]
+
+    def encode(self, vectors: Vectors, centroids: Vectors, partition_ids: PartitionIds) -> Columns:
+        codes = np.empty((len(vectors), self.code_bytes), dtype=np.uint8)
+        for rows in row_chunks(len(vectors), self.dim):
+            codes[rows] = self._codes(_targets(vectors[rows], self.metric, centroids, partition_ids[rows]))
+        return {COLUMN: codes}
+
+    def pack(self, columns: Columns) -> Columns:
+        codes = columns[COLUMN]
+        return {COLUMN: codes.T.copy().reshape(codes.shape)} if self.transposed else columns
+
+    def unpack(self, columns: Columns) -> Columns:
+        codes = columns[COLUMN]
+        return {COLUMN: codes.reshape(codes.shape[::-1]).T.copy()} if self.transposed else columns
+
+    def to_metadata(self) -> tuple[dict[str, Any], list[bytes]]:
+        metadata = {
+            "codebook_position": QUANTIZER_BUFFER,
+            "nbits": self.num_bits,
+            "num_sub_vectors": self.num_sub_vectors,
+            "dimension": self.dim,
+            "codebook_tensor": [],
+            "transposed": self.transposed,
+        }
+        return metadata, [to_tensor(self.codebook.reshape(1 << self.num_bits, self.dim)).SerializeToString()]
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], ivf: Ivf, read_buffer: Callable[[int], bytes]) -> Self:
+        num_sub_vectors, num_bits, dim = (int(metadata[key]) for key in ("num_sub_vectors", "nbits", "dimension"))
+        check_shape(dim, num_sub_vectors, num_bits)
+        inside = bytes(metadata.get("codebook_tensor") or [])
+        tensor = pb.Tensor.FromString(inside or read_buffer(int(metadata.get("codebook_position", QUANTIZER_BUFFER))))
+        codebook = _read_codebook(tensor, num_sub_vectors)
+        if codebook.shape != (num_sub_vectors, 1 << num_bits, dim // num_sub_vectors) or codebook.dtype != ivf.element:
+            raise ValueError(f"a codebook of shape {tuple(tensor.shape)} and type {codebook.dtype}")
+        return cls(ivf.metric, codebook, bool(metadata.get("transposed", False)))
+
+    def points(self, columns: Columns) -> Floats:
+        return self.book.decode(columns[COLUMN])
+
+    def prepare(self, queries: Vectors) -> Vectors:
+        return queries
+
+    def query_points(self, queries: Vectors, centroid: Vectors) -> Floats:
+        points = queries - centroid if self.metric.by_l2 else queries
+        return np.ascontiguousarray(points, dtype=np.float32)
+
+    def scorer(self, columns: Columns, centroid: Vectors) -> PqScorer:
+        return PqScorer(self, np.ascontiguousarray(columns[COLUMN]), centroid)
+
+    def scan(
+        self, query: Vectors, probed: Sequence[PqScorer], k: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Positions]:
+        by_l2 = self.metric.by_l2
+        points = query - np.stack([scorer.centroid for scorer in probed]) if by_l2 else query
+        lists = [scorer.code_list for scorer in probed]
+        values, keys = scan_nearest(self._scanner, points, lists, k, allowed, largest=not by_l2)
+        return values if by_l2 else 1 - values, keys
+
+    @property
+    def lists_searchable(self) -> bool:
+        """faiss subtracts centroids in float32, the format in the column's type."""
+        return not self.metric.by_l2 or self.codebook.dtype != np.float16
+
+    def search_lists(
+        self,
+        probed: Sequence[Any],
+        queries: Vectors,
+        places: Positions,
+        k: int,
+        allowed: Mask | None,
+        threads: int,
+    ) -> tuple[Floats, Positions]:
+        """As `scan`, for many queries at once: places[i] are those of the scorers for query i, -1 for none. What is
+        found comes in any order."""
+        centroids = np.stack([scorer.centroid for scorer in probed]) if self.metric.by_l2 else None
+        lists = [scorer.code_list for scorer in probed]
+        values, keys = search_lists(self.book.words, centroids, lists, queries, places, k, allowed, threads)
+        values = np.maximum(values, 0) if self.metric.by_l2 else 1 - values
+        values[keys < 0] = np.inf
+        return values, keys
+
+    @cached_property
+    def _scanner(self) -> MakeScanner:
+        return table_scanner(self.book.words, by_l2=self.metric.by_l2)
+
+    @cached_property
+    def book(self) -> ByteBook:
+        return ByteBook.of(self.codebook)
+
+    def _codes(self, targets: Floats) -> Codes:
+        words, lengths = self._words
+        width, size = self.codebook.shape[2], self.codebook.shape[1]
+        codes = np.empty((len(targets), self.num_sub_vectors), dtype=np.uint8)
+        scores = np.empty((ENCODED_ROWS, size), dtype=np.float32)
+        for start in range(0, len(targets), ENCODED_ROWS):
+            rows = targets[start : start + ENCODED_ROWS]
+            found = scores[: len(rows)]
+            for i in range(self.num_sub_vectors):
+                # |x - w|² without |x|², which is the same for all codewords.
+                np.matmul(rows[:, i * width : (i + 1) * width], words[i], out=found)
+                found += lengths[i]
+                codes[start : start + len(rows), i] = found.argmin(axis=1)
+        return codes if self.num_bits == 8 else codes[:, 0::2] | codes[:, 1::2] << np.uint8(4)
+
+    @cached_property
+    def _words(self) -> tuple[Floats, Floats]:
+        """Codewords as columns, times -2, and their squared lengths."""
+        words = self.codebook.astype(np.float32)
+        return np.ascontiguousarray(words.transpose(0, 2, 1) * np.float32(-2)), np.einsum("mkd,mkd->mk", words, words)
+
+
+@dataclass(frozen=True, eq=False)
+class ByteBook:
+    """The codebook by byte: [bytes, 256, dim / bytes]. A byte of two 4-bit codes names a pair of codewords, which is
+    one of 256 codewords of twice the width, so that from here on 4 bits are 8 bits with half the sub-vectors."""
+
+    words: Floats
+
+    @classmethod
+    def of(cls, codebook: Vectors) -> Self:
+        words = codebook.astype(np.float32)
+        if words.shape[1] == 16:
+            low, high = words[0::2, np.arange(256) & 15], words[1::2, np.arange(256) >> 4]
+            words = np.concatenate([low, high], axis=2)
+        return cls(np.ascontiguousarray(words))
+
+    def decode(self, codes: Codes) -> Floats:
+        count, _, width = self.words.shape
+        flat = np.add(codes, np.arange(count) * 256, dtype=np.intp)
+        return self.words.reshape(-1, width).take(flat.reshape(-1), axis=0).reshape(len(codes), count * width)
+
+
+@dataclass(frozen=True, eq=False)
+class PqScorer(ScorerBase):
+    """Few queries: faiss sums one table entry per byte. Many: the decoded rows, a chunk at a time, by products."""
+
+    quantizer: ProductQuantizer
+    codes: Codes
+    centroid: Vectors
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + self.centroid.nbytes + 4 * len(self)
+
+    @cached_property
+    def code_list(self) -> CodeList:
+        return code_list(self.codes)
+
+    def distances(self, queries: Vectors) -> Floats:
+        points = self.quantizer.query_points(queries, self.centroid)
+        by_l2 = self.quantizer.metric.by_l2
+        found = np.empty((len(points), len(self)), dtype=np.float32)
+        scaled = points * np.float32(-2 if by_l2 else -1)
+        for rows in row_chunks(len(self), self.quantizer.dim):
+            decoded = self.quantizer.book.decode(self.codes[rows])
+            inner_products(scaled, decoded, found[:, rows])
+        if not by_l2:
+            found += np.float32(1)
+            return found
+        found += self._lengths
+        found += squared_lengths(points)[:, None]
+        return np.maximum(found, 0, out=found)
+
+    def take(self, positions: npt.NDArray[np.integer[Any]]) -> PqScorer:
+        return PqScorer(self.quantizer, self.codes.take(positions, axis=0), self.centroid)
+
+    @cached_property
+    def _lengths(self) -> Floats:
+        """Squared lengths of the decoded rows."""
+        lengths = np.empty(len(self), dtype=np.float32)
+        for rows in row_chunks(len(self), self.quantizer.dim):
+            lengths[rows] = squared_lengths(self.quantizer.book.decode(self.codes[rows]))
+        return lengths
+
+
+def train_codebook(targets: Floats, num_bits: int, *, max_iters: int = 50, seed: int = 0) -> Floats:
+    """The codewords of one sub-space, [2^bits, width], from that part of the targets."""
+    size = 1 << num_bits
+    # A sample smaller than the codebook is repeated: each of its vectors then has a codeword of its own.
+    points = np.resize(targets, (max(len(targets), size), targets.shape[1]))
+    trained = train_kmeans(points, size, max_iters=max_iters, tolerance=CODEWORD_TOLERANCE, seed=seed)
+    return trained.centroids.astype(np.float32, copy=False)
+
+
+def check_shape(dim: int, num_sub_vectors: int, num_bits: int) -> None:
+    """InvalidArgument, a ValueError, when no such quantizer can be."""
+    if num_bits not in (4, 8):
+        raise InvalidArgument(f"PQ codes have 4 or 8 bits, not {num_bits}")
+    if num_sub_vectors < 1 or dim % num_sub_vectors:
+        raise InvalidArgument(
+            f"vectors of {dim} dimensions cannot be cut into {num_sub_vectors} equal sub-vectors",
+            "Choose num_sub_vectors so that it divides the dimension",
+        )
+    if num_bits == 4 and num_sub_vectors % 2:
+        raise InvalidArgument(f"4-bit PQ needs an even number of sub-vectors, not {num_sub_vectors}")
+
+
+def _read_codebook(tensor: pb.Tensor, num_sub_vectors: int) -> Vectors:
+    """As [m, 2^bits, dim / m]."""
+    if len(tensor.shape) != 3:
+        words = from_tensor(tensor)
+        return words.reshape(num_sub_vectors, len(words), -1)
+    size, shape = tensor.shape[0], tuple(tensor.shape)
+    flat = pb.Tensor(data_type=tensor.data_type, shape=[size, shape[1] * shape[2]], data=tensor.data)
+    return np.ascontiguousarray(from_tensor(flat).reshape(shape).transpose(1, 0, 2))
+
+
+def _targets(vectors: Vectors, metric: Metric, centroids: Vectors, partition_ids: PartitionIds) -> Floats:
+    if metric.by_l2:
+        return np.ascontiguousarray(residuals(vectors, centroids, partition_ids))
+    return np.ascontiguousarray(vectors, dtype=np.float32)

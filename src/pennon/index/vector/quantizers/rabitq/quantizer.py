@@ -1,0 +1,227 @@
+"""RQ (RaBitQ): the residual to the centroid is rotated, and of every dimension 1 to 9 bits are kept: the sign, and with
+more bits the magnitude on a grid whose scale is chosen for each vector. Per row a few factors make inner products with
+the grid into distances, without bias.
+
+Columns: `_rabit_codes` (signs), `__add_factors`, `__scale_factors`, `__error_factors`, and with more than one bit
+`__blocked_ex_codes`, `__add_factors_ex`, `__scale_factors_ex`; `rabitq_layout` has the bytes.
+
+`storage_metadata` is `{"rotate_mat_position": null | global buffer, "fast_rotation_signs": [bytes] | null,
+"rotation_type": "fast" | "matrix", "code_dim": D, "num_bits", "packed", "query_estimator": "raw_query"}`. The older
+form `{"rotate_mat_position", "num_bits": 1, "packed"}` is a matrix rotation with the estimator "residual_query", which
+rotates the query's residual instead of the query and knows signs, add and scale only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.errors import InvalidArgument
+from pennon.index.vector.files.tensor import read_tensor, to_tensor
+from pennon.index.vector.ivf import Ivf, PartitionIds
+from pennon.index.vector.metric import Metric, squared_lengths
+from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, residuals
+from pennon.index.vector.quantizers.pickling import Model
+from pennon.index.vector.quantizers.rabitq.grid import extra_codes
+from pennon.index.vector.quantizers.rabitq.layout import (
+    blocked_width,
+    pack_blocked,
+    pack_rows,
+    unpack_blocked,
+    unpack_rows,
+    unpack_stream,
+)
+from pennon.index.vector.quantizers.rabitq.rotation import FastRotation, MatrixRotation, Rotation
+from pennon.index.vector.quantizers.rabitq.scorer import Estimator, RabitScorer, Signs, in_words
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, list_type, row_chunks
+
+SIGNS = "_rabit_codes"
+ADD, SCALE, ERROR = "__add_factors", "__scale_factors", "__error_factors"
+EXTRA, ADD_EXTRA, SCALE_EXTRA = "__blocked_ex_codes", "__add_factors_ex", "__scale_factors_ex"
+EXTRA_STREAM = "__ex_codes"  # what older writers have in place of the blocked codes
+
+RAW_QUERY, RESIDUAL_QUERY = "raw_query", "residual_query"
+MAX_BITS = 9
+
+# Half the width of RaBitQ's confidence interval, in standard deviations; stock skips rows by it.
+CONFIDENCE = 1.9
+
+
+@dataclass(frozen=True, eq=False)
+class RabitQuantizer(Model):
+    name: ClassVar[str] = "RQ"
+    scanned_queries: ClassVar[int] = Estimator.scanned_queries
+
+    metric: Metric
+    rotation: Rotation
+    num_bits: int
+    estimator: str = RAW_QUERY
+    packed: bool = True
+
+    def __post_init__(self) -> None:
+        most = MAX_BITS if self.estimator == RAW_QUERY else 1
+        if self.estimator not in (RAW_QUERY, RESIDUAL_QUERY) or not 1 <= self.num_bits <= most:
+            raise InvalidArgument(f"RQ has 1 to {MAX_BITS} bits, with the older estimator 1; not {self.num_bits}")
+
+    @property
+    def dim(self) -> int:
+        return self.rotation.dim
+
+    @property
+    def extra_bits(self) -> int:
+        return self.num_bits - 1
+
+    @classmethod
+    def train(cls, sample: Vectors, ivf: Ivf, *, num_bits: int = 5, seed: int = 0) -> Self:
+        if ivf.dim % 8:
+            raise InvalidArgument(f"RQ needs a dimension divisible by 8, not {ivf.dim}", "Choose another index type")
+        return cls(ivf.metric, FastRotation.random(ivf.dim, seed), num_bits)
+
+    def fields(self) -> list[pa.Field]:
+        names = [ADD, SCALE, ERROR] if self.estimator == RAW_QUERY else [ADD, SCALE]
+        stored = [pa.field(SIGNS, list_type(pa.uint8(), self.dim // 8))]
+        stored += [pa.field(name, pa.float32()) for name in names]
+        if self.extra_bits:
+            stored.append(pa.field(EXTRA, list_type(pa.uint8(), blocked_width(self.dim, self.extra_bits))))
+            stored += [pa.field(name, pa.float32()) for name in (ADD_EXTRA, SCALE_EXTRA)]
+        return stored
+
+    def encode(self, vectors: Vectors, centroids: Vectors, partition_ids: PartitionIds) -> Columns:
+        used, which = np.unique(partition_ids, return_inverse=True)
+        centres = centroids[used].astype(np.float32)
+        turned = self.rotation.apply(centres)
+        columns = {field.name: _empty_column(field, len(vectors)) for field in self.fields()}
+        for rows in row_chunks(len(vectors), self.dim):
+            differences = residuals(vectors[rows], centroids, partition_ids[rows])
+            for name, values in self._encode(differences, centres[which[rows]], turned[which[rows]]).items():
+                columns[name][rows] = values
+        return columns
+
+    def pack(self, columns: Columns) -> Columns:
+        return {**columns, SIGNS: pack_rows(columns[SIGNS])} if self.packed else columns
+
+    def unpack(self, columns: Columns) -> Columns:
+        plain = dict(columns)
+        if self.packed:
+            plain[SIGNS] = unpack_rows(columns[SIGNS])
+        if self.extra_bits and EXTRA not in plain:
+            values = unpack_stream(plain.pop(EXTRA_STREAM), self.extra_bits, self.dim)
+            plain[EXTRA] = pack_blocked(values, self.extra_bits)
+        if not self.extra_bits and self.estimator == RAW_QUERY and ERROR not in plain:
+            # Nobody looks at the error of 1-bit codes, and older writers left it out.
+            plain[ERROR] = np.zeros(len(plain[ADD]), dtype=np.float32)
+        return plain
+
+    def to_metadata(self) -> tuple[dict[str, Any], list[bytes]]:
+        fast = self.rotation if isinstance(self.rotation, FastRotation) else None
+        metadata = {
+            "rotate_mat_position": None if fast else QUANTIZER_BUFFER,
+            "fast_rotation_signs": list(fast.signs) if fast else None,
+            "rotation_type": "fast" if fast else "matrix",
+            "code_dim": self.dim,
+            "num_bits": self.num_bits,
+            "packed": self.packed,
+            "query_estimator": self.estimator,
+        }
+        if isinstance(self.rotation, FastRotation):
+            return metadata, []
+        return metadata, [to_tensor(self.rotation.stored).SerializeToString()]
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], ivf: Ivf, read_buffer: Callable[[int], bytes]) -> Self:
+        if metadata.get("rotation_type", "matrix") == "fast":
+            rotation = FastRotation(bytes(metadata["fast_rotation_signs"]), int(metadata["code_dim"]))
+        else:
+            rotation = MatrixRotation(read_tensor(read_buffer(int(metadata["rotate_mat_position"]))))
+        estimator = str(metadata.get("query_estimator", RESIDUAL_QUERY))
+        return cls(ivf.metric, rotation, int(metadata["num_bits"]), estimator, bool(metadata["packed"]))
+
+    def prepare(self, queries: Vectors) -> Floats:
+        """The query and, beside it, the rotated query: rotating is dear enough to be done once for all partitions."""
+        plain = queries.astype(np.float32, copy=False)
+        return np.concatenate([plain, self.rotation.apply_to_queries(plain)], axis=1)
+
+    def scorer(self, columns: Columns, centroid: Vectors) -> RabitScorer:
+        centre, codes = centroid.astype(np.float32), np.ascontiguousarray(columns[SIGNS])
+        error = columns[ERROR] if self.extra_bits else np.zeros(len(codes), dtype=np.float32)
+        signs = Signs(in_words(codes), np.stack([columns[ADD], columns[SCALE], error]))
+        if not self.extra_bits:
+            turned = self.rotation.apply_to_queries(centre[None])[0] if self.estimator == RESIDUAL_QUERY else None
+            return RabitScorer(codes, signs.factors[:2], self._estimator, signs, centre, turned)
+        width = np.uint16 if self.num_bits > 8 else np.uint8
+        high = np.unpackbits(codes, axis=1, count=self.dim, bitorder="little").astype(width) << width(self.extra_bits)
+        numbers = high | unpack_blocked(columns[EXTRA], self.extra_bits, self.dim)
+        factors = np.stack([columns[ADD_EXTRA], columns[SCALE_EXTRA]])
+        return RabitScorer(numbers, factors, self._estimator, signs, centre)
+
+    def scan(
+        self, query: Floats, probed: Sequence[RabitScorer], k: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Positions]:
+        return self._estimator.scan(query, probed, k, allowed)
+
+    @cached_property
+    def _estimator(self) -> Estimator:
+        return Estimator(self.metric, self.dim, self.extra_bits, self.estimator == RESIDUAL_QUERY)
+
+    def _encode(self, differences: Floats, centres: Floats, turned_centres: Floats) -> Columns:
+        """One chunk of residuals, with the centroid of each row, plain and rotated."""
+        turned, lengths = self.rotation.apply(differences), squared_lengths(differences)
+        positive = ~np.signbit(turned)
+        columns = {SIGNS: np.packbits(positive, axis=1, bitorder="little")}
+        if self.estimator == RESIDUAL_QUERY:
+            return columns | self._residual_factors(turned, lengths, differences, centres)
+        signs = positive.astype(np.float32) - np.float32(0.5)
+        columns |= self._factors(turned, lengths, turned_centres, signs, ADD, SCALE)
+        columns[ERROR] = self._errors(turned, lengths, signs)
+        if self.extra_bits:
+            extra = extra_codes(turned, self.extra_bits)
+            columns[EXTRA] = pack_blocked(extra, self.extra_bits)
+            grid = positive * np.float32(1 << self.extra_bits) + extra - np.float32((1 << self.extra_bits) - 0.5)
+            columns |= self._factors(turned, lengths, turned_centres, grid, ADD_EXTRA, SCALE_EXTRA)
+        return columns
+
+    def _factors(
+        self, turned: Floats, lengths: Floats, centres: Floats, grid: Floats, add: str, scale: str
+    ) -> dict[str, Floats]:
+        """What turns t = grid·query into a distance: t * scale + add + the centroid's own share."""
+        ratio = _ratio(lengths, _dots(turned, grid))
+        correction = ratio * _dots(centres, grid)
+        if self.metric.by_l2:
+            return {add: lengths + np.float32(2) * correction, scale: np.float32(-2) * ratio}
+        return {add: correction - _dots(turned, centres) + np.float32(1), scale: -ratio}
+
+    def _errors(self, turned: Floats, lengths: Floats, signs: Floats) -> Floats:
+        products = _dots(turned, signs)
+        excess = np.maximum(_ratio(lengths * np.float32(self.dim / 4), products * products) - 1, 0)
+        errors = CONFIDENCE * np.sqrt(lengths * excess / max(self.dim - 1, 1))
+        return (2 * errors if self.metric.by_l2 else errors).astype(np.float32)
+
+    def _residual_factors(
+        self, turned: Floats, lengths: Floats, differences: Floats, centres: Floats
+    ) -> dict[str, Floats]:
+        ratio = _ratio(lengths, np.abs(turned).sum(axis=1) / np.float32(np.sqrt(self.dim)))
+        if self.metric.by_l2:
+            return {ADD: lengths, SCALE: np.float32(-2) * ratio}
+        # 1 - x·c + c·c, where x = c + difference.
+        return {ADD: np.float32(1) - _dots(differences, centres), SCALE: -ratio}
+
+
+def _empty_column(field: pa.Field, rows: int) -> npt.NDArray[Any]:
+    if pa.types.is_fixed_size_list(field.type):
+        return np.empty((rows, field.type.list_size), dtype=np.uint8)
+    return np.empty(rows, dtype=np.float32)
+
+
+def _dots(left: Floats, right: Floats) -> Floats:
+    return np.einsum("ij,ij->i", left, right)
+
+
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
+    """0 where the denominator is: a vector that equals its centroid."""
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator != 0)

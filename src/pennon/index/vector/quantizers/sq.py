@@ -1,0 +1,187 @@
+"""SQ: every item becomes one byte, its place between two bounds shared by the whole index.
+
+code = trunc((x - low) * 255 / (high - low)) in float64, clamped to 0..255, of the vector itself, not its residual; all
+codes are 0 when the bounds are equal. The column `__sq_code` has one byte per dimension. For l2 and cosine the query is
+quantized too and integers are compared; for dot it is not.
+
+`storage_metadata` is `{"dim", "num_bits": 8, "bounds": {"start": low, "end": high}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.index.vector.ivf import Ivf, PartitionIds
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.products import inner_products
+from pennon.index.vector.quantizers.base import Columns, ScorerBase
+from pennon.index.vector.quantizers.pickling import Model
+from pennon.index.vector.search.list_scanner import (
+    CodeList,
+    MakeScanner,
+    byte_scanner,
+    code_list,
+    number_codec,
+    scan_nearest,
+    scanned_width,
+    widened,
+)
+from pennon.index.vector.vectors import Codes, Floats, Mask, Positions, Vectors, list_type, row_chunks
+
+COLUMN = "__sq_code"
+NUM_BITS = 8
+
+# Codes of l2 queries are seen from the middle of a byte: sums of products stay integers that float32 holds exactly.
+MIDDLE = np.float32(128)
+
+
+@dataclass(frozen=True)
+class ScalarQuantizer(Model):
+    name: ClassVar[str] = "SQ"
+    scanned_queries: ClassVar[int] = 4
+
+    metric: Metric
+    dim: int
+    low: float
+    high: float
+
+    @classmethod
+    def train(cls, sample: Vectors, ivf: Ivf) -> Self:
+        """Bounds of the sample. Tasks that each see a part of the table must share them: take the widest."""
+        if not sample.size:
+            return cls(ivf.metric, ivf.dim, 0.0, 0.0)
+        return cls(ivf.metric, ivf.dim, float(sample.min()), float(sample.max()))
+
+    @property
+    def step(self) -> float:
+        return (self.high - self.low) / 255
+
+    def fields(self) -> list[pa.Field]:
+        return [pa.field(COLUMN, list_type(pa.uint8(), self.dim))]
+
+    def encode(self, vectors: Vectors, centroids: Vectors, partition_ids: PartitionIds) -> Columns:
+        return {COLUMN: self._codes(vectors)}
+
+    def pack(self, columns: Columns) -> Columns:
+        return columns
+
+    def unpack(self, columns: Columns) -> Columns:
+        return columns
+
+    def to_metadata(self) -> tuple[dict[str, Any], list[bytes]]:
+        return {"dim": self.dim, "num_bits": NUM_BITS, "bounds": {"start": self.low, "end": self.high}}, []
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], ivf: Ivf, read_buffer: Callable[[int], bytes]) -> Self:
+        low, high = float(metadata["bounds"]["start"]), float(metadata["bounds"]["end"])
+        if int(metadata["num_bits"]) != NUM_BITS or not (low <= high and np.isfinite(high - low)):
+            raise ValueError(f"codes of {metadata['num_bits']} bits between {low} and {high}")
+        return cls(ivf.metric, int(metadata["dim"]), low, high)
+
+    def points(self, columns: Columns) -> Floats:
+        points = columns[COLUMN].astype(np.float32)
+        points *= np.float32(self.step)
+        points += np.float32(self.low)
+        return points
+
+    def prepare(self, queries: Vectors) -> Floats:
+        if not self.metric.by_l2:
+            return np.ascontiguousarray(queries, dtype=np.float32)
+        return self._codes(queries).astype(np.float32) - MIDDLE
+
+    def query_points(self, queries: Floats, centroid: Vectors) -> Floats:
+        if not self.metric.by_l2:
+            return queries
+        return (queries + MIDDLE) * np.float32(self.step) + np.float32(self.low)
+
+    def scorer(self, columns: Columns, centroid: Vectors) -> SqScorer:
+        codes = columns[COLUMN]
+        lengths = np.empty(len(codes), dtype=np.float32) if self.metric.by_l2 else None
+        if lengths is not None:
+            for rows in row_chunks(*codes.shape):
+                centred = codes[rows].astype(np.float32) - MIDDLE
+                np.einsum("ij,ij->i", centred, centred, out=lengths[rows])
+        return SqScorer(self, widened(codes, scanned_width(self.dim)), lengths)
+
+    def scan(
+        self, query: Floats, probed: Sequence[SqScorer], k: int, allowed: Mask | None = None
+    ) -> tuple[Floats, Positions]:
+        by_l2 = self.metric.by_l2
+        points = widened(query + MIDDLE if by_l2 else query, scanned_width(self.dim))
+        lists = [scorer.code_list for scorer in probed]
+        values, keys = scan_nearest(self._scanner, points, lists, k, allowed, largest=not by_l2)
+        values = values * np.float32(self.step**2) if by_l2 else self.from_products(query, values[None])[0]
+        values[keys < 0] = np.inf
+        return values, keys
+
+    def from_products(self, queries: Floats, products: Floats) -> Floats:
+        """dot: 1 - q·(low + step * code)."""
+        products *= np.float32(-self.step)
+        products += 1 - np.float32(self.low) * queries.sum(axis=1)[:, None]
+        return products
+
+    @cached_property
+    def _scanner(self) -> MakeScanner:
+        width = scanned_width(self.dim)
+        if not self.metric.by_l2:
+            return byte_scanner(number_codec(width), faiss.METRIC_INNER_PRODUCT)
+        # Queries are codes too, and faiss compares bytes with bytes.
+        return byte_scanner(faiss.ScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit_direct), faiss.METRIC_L2)
+
+    def _codes(self, vectors: Vectors) -> Codes:
+        codes = np.zeros(vectors.shape, dtype=np.uint8)
+        if self.low == self.high:
+            return codes
+        for rows in row_chunks(*vectors.shape):
+            scaled = vectors[rows].astype(np.float64)
+            scaled -= self.low
+            scaled *= 255
+            scaled /= self.high - self.low
+            np.clip(scaled, 0, 255, out=scaled)
+            codes[rows] = scaled.astype(np.uint8)
+        return codes
+
+
+@dataclass(frozen=True, eq=False)
+class SqScorer(ScorerBase):
+    """Few queries: faiss reads the bytes. Many: bytes become floats, a chunk at a time, for matrix products."""
+
+    quantizer: ScalarQuantizer
+    codes: Codes  # filled up with zeros to the width that faiss reads fast
+    lengths: Floats | None = None  # squared lengths of the codes seen from the middle; l2 and cosine
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
+
+    @cached_property
+    def code_list(self) -> CodeList:
+        return code_list(self.codes)
+
+    def distances(self, queries: Floats) -> Floats:
+        found = np.empty((len(queries), len(self)), dtype=np.float32)
+        dim, points = self.quantizer.dim, queries if self.lengths is None else queries * np.float32(-2)
+        for rows in row_chunks(len(self), dim):
+            inner_products(points, self.codes[rows, :dim].astype(np.float32), found[:, rows])
+        if self.lengths is None:
+            return self.quantizer.from_products(queries, found)
+        # (q - x)^2 = q^2 + x^2 - 2 q (code - middle), all seen from the middle.
+        found += self.lengths
+        found += (np.einsum("ij,ij->i", queries, queries) + 2 * MIDDLE * queries.sum(axis=1))[:, None]
+        found *= np.float32(self.quantizer.step**2)
+        return found
+
+    def take(self, positions: npt.NDArray[np.integer[Any]]) -> SqScorer:
+        lengths = None if self.lengths is None else self.lengths[positions]
+        return SqScorer(self.quantizer, self.codes.take(positions, axis=0), lengths)

@@ -1,0 +1,119 @@
+"""A partition in memory: which rows it holds, what compares them with queries, and the graph over them if it has one.
+
+Graphs are walked for the few queries that probe a partition each; where more of them do, measuring every row is faster,
+and exact besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import faiss
+import numpy as np
+
+from pennon.format.addresses import Addresses
+from pennon.index.vector.hnsw.search import HnswSearcher, NodeVectors
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.quantizers.base import Columns, PointQuantizer, Scorer
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.pq.quantizer import COLUMN as PQ_CODES
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
+from pennon.index.vector.quantizers.sq import COLUMN as SQ_CODES
+from pennon.index.vector.quantizers.sq import ScalarQuantizer
+from pennon.index.vector.search.partition_search import POSITION_BITS, Found
+from pennon.index.vector.threads import one_thread
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
+
+# More queries than this are measured against every row of a partition that is not large.
+WALKED_QUERIES = 8
+LARGE_PARTITION = 1500
+# Where a smaller share of its rows is allowed, those are measured; stock leaves its graphs there too.
+WALKED_SHARE = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The HNSW graph of a partition, and what makes queries into points on it."""
+
+    quantizer: PointQuantizer
+    centroid: Vectors
+    searcher: HnswSearcher
+
+    def worth_walking(self, queries: int, allowed: Mask | None) -> bool:
+        if queries > WALKED_QUERIES and len(self.searcher) <= LARGE_PARTITION:
+            return False
+        return allowed is None or int(np.count_nonzero(allowed)) >= WALKED_SHARE * len(allowed)
+
+    def nearest(self, queries: Vectors, k: int, ef: int | None, allowed: Mask | None) -> tuple[Floats, Positions]:
+        points = self.quantizer.query_points(queries, self.centroid)
+        return self.searcher.search(points, k, ef, allowed)
+
+
+@dataclass(frozen=True, eq=False)
+class SearchPartition:
+    """`row_ids` are today's addresses, as far as the Fragment Reuse Index moves them, or stable row ids; rows that it
+    lost are not `alive`."""
+
+    row_ids: Addresses
+    alive: Mask | None
+    scorer: Scorer
+    graph: Graph | None
+
+    def __len__(self) -> int:
+        return len(self.row_ids)
+
+    @property
+    def nbytes(self) -> int:
+        alive = 0 if self.alive is None else self.alive.nbytes
+        graph = 0 if self.graph is None else self.graph.searcher.nbytes
+        return self.row_ids.nbytes + alive + self.scorer.nbytes + graph + 512
+
+
+def walk_graphs(
+    graphs: Mapping[int, Graph],
+    queries: Vectors,
+    probes: Positions,
+    k: int,
+    *,
+    ef: int | None,
+    allowed: Mapping[int, Mask],
+    threads: int,
+) -> Found:
+    """As `search_partitions`, along graphs."""
+    places = *probes.shape, k
+    distances, keys = np.full(places, np.inf, dtype=np.float32), np.full(places, -1, dtype=np.int64)
+
+    def walk(number: int, graph: Graph) -> None:
+        query, place = np.nonzero(probes == number)
+        width = min(k, len(graph.searcher))
+        found, nodes = graph.nearest(queries[query], width, ef, allowed.get(number))
+        distances[query, place, :width] = found
+        keys[query, place, :width] = np.where(nodes < 0, -1, nodes + (number << POSITION_BITS))
+
+    with one_thread():
+        if threads == 1:
+            for number, graph in graphs.items():
+                walk(number, graph)
+        else:
+            # faiss keeps its number of threads per thread.
+            with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as workers:
+                list(workers.map(walk, *zip(*graphs.items(), strict=True)))
+    return Found.nearest(distances.reshape(len(queries), -1), keys.reshape(len(queries), -1), k)
+
+
+def node_vectors(quantizer: PointQuantizer, columns: Columns) -> NodeVectors:
+    """The nodes of a partition's graph, in the least memory that faiss can compare."""
+    by_l2 = quantizer.metric.by_l2
+    match quantizer:
+        case ScalarQuantizer():
+            return NodeVectors.of_bytes(columns[SQ_CODES], low=quantizer.low, step=quantizer.step, by_l2=by_l2)
+        case ProductQuantizer():
+            return NodeVectors.of_codewords(columns[PQ_CODES], quantizer.book.words, by_l2=by_l2)
+        case _:
+            points = quantizer.points(columns)
+    if isinstance(quantizer, FlatQuantizer) and quantizer.metric is Metric.COSINE:
+        # Its distance is 1 - the inner product; the column's type may have rounded lengths away from 1.
+        return NodeVectors.of_points(points / np.linalg.norm(points, axis=1, keepdims=True), by_l2=False)
+    return NodeVectors.of_points(points, by_l2=by_l2)

@@ -1,0 +1,164 @@
+"""A vector segment, opened for searches: the files, its partitions through the cache, addresses through the FRI."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.errors import DamagedFile
+from pennon.format.addresses import Addresses
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.lance_file import LanceFile
+from pennon.format.store import Store
+from pennon.index.cache import ByteCache
+from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.vector.files.storage import AUXILIARY_FILE, ROW_ID, Partition, VectorFiles
+from pennon.index.vector.hnsw.graph import HnswGraph
+from pennon.index.vector.hnsw.search import HnswSearcher
+from pennon.index.vector.kinds import SubIndex
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.quantizers.base import PointQuantizer
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.search.partition import Graph, SearchPartition, node_vectors, walk_graphs
+from pennon.index.vector.search.partition_search import Found, search_partitions
+from pennon.index.vector.vectors import Mask, Positions, Vectors, is_vector_type
+
+# Lists of 2m neighbours at the default m, and the node's codes once more.
+GRAPH_ROW_BYTES = 512
+
+# Partitions that are not cached are fetched by so many threads: an object store answers slowly, but many at once.
+FETCHING_THREADS = 16
+
+
+class VectorSegment:
+    """`reuse` is None where stored ids are stable row ids, which no compaction moves."""
+
+    def __init__(
+        self, store: Store, segment: IndexSegment, type_: pa.DataType, cache: ByteCache, reuse: FragmentReuse | None
+    ) -> None:
+        self.files = VectorFiles(store, segment.directory, segment.file_sizes)
+        if is_vector_type(type_) and self.files.ivf.dim != type_.list_size:
+            where = store.describe(segment.directory)
+            problem = f"{where} holds vectors of {self.files.ivf.dim} dimensions, the column of {type_.list_size}"
+            raise DamagedFile(problem, "Rebuild the index")
+        self._store, self._segment = store, segment
+        self._cache, self._reuse = cache, reuse
+        self._key = (store.location.uri, segment.uuid, reuse.uuid if reuse else None)
+
+    @property
+    def metric(self) -> Metric:
+        return self.files.metric
+
+    @property
+    def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Rows of each partition."""
+        return self.files.layout.lengths
+
+    @property
+    def scale(self) -> float:
+        """What makes distances of the index those that Lance documents. Under cosine, codes stand for vectors of
+        length 1 whose squared l2 is twice the cosine distance; FLAT measures the cosine itself."""
+        halved = self.metric is Metric.COSINE and not isinstance(self.files.quantizer, FlatQuantizer)
+        return 0.5 if halved else 1.0
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """What a row of a loaded partition takes, about. RQ has one byte per dimension in memory, however many bits it
+        keeps."""
+        widths = [_byte_width(field.type) for field in self.files.quantizer.fields()]
+        graph = GRAPH_ROW_BYTES if self.files.kind.sub_index is SubIndex.HNSW else 0
+        return 8 + max(sum(widths), self.files.ivf.dim) + graph
+
+    def ask(self, queries: Vectors) -> tuple[Vectors, Vectors]:
+        """Queries as centroids are compared with them, and as partitions are."""
+        prepared = self.metric.prepare(queries)
+        return prepared, self.files.quantizer.prepare(prepared)
+
+    def partition(self, number: int) -> SearchPartition:
+        """May raise DamagedFile."""
+        return self._cache.get_or_load((*self._key, number), lambda: self._load(number))
+
+    def partitions(self, numbers: Sequence[int]) -> tuple[list[SearchPartition], int]:
+        """Several partitions, and how many of them were not cached; those are fetched together."""
+        found = self._cache.get_all([(*self._key, number) for number in numbers])
+        missing = [at for at, partition in enumerate(found) if partition is None]
+        if len(missing) == 1:
+            found[missing[0]] = self.partition(numbers[missing[0]])
+        elif missing:
+            with ThreadPoolExecutor(min(FETCHING_THREADS, len(missing))) as threads:
+                # The context carries the count of reads.
+                tasks = [threads.submit(copy_context().run, self.partition, numbers[at]) for at in missing]
+                for at, task in zip(missing, tasks, strict=True):
+                    found[at] = task.result()
+        return cast(list[SearchPartition], found), len(missing)
+
+    def nearest(
+        self,
+        partitions: Mapping[int, SearchPartition],
+        asked: Vectors,
+        probes: Positions,
+        k: int,
+        *,
+        ef: int | None = None,
+        allowed: Mapping[int, Mask] | None = None,
+        threads: int = 1,
+    ) -> Found:
+        """The k nearest allowed rows of each query in the partitions it probes, as far as those are given. Distances
+        are on the index's own scale; `scale` makes them Lance's."""
+        allowed = allowed or {}
+        graphs = self._worth_walking(partitions, probes, allowed)
+        scorers = {number: partition.scorer for number, partition in partitions.items() if number not in graphs}
+        found: list[Found] = []
+        if graphs:
+            found.append(walk_graphs(graphs, asked, probes, k, ef=ef, allowed=allowed, threads=threads))
+        if scorers or not graphs:
+            quantizer = self.files.quantizer
+            found.append(search_partitions(quantizer, scorers, asked, probes, k, allowed=allowed, threads=threads))
+        return found[0] if len(found) == 1 else Found.merged(found, k)
+
+    def stored_ids(self) -> Iterator[Addresses]:
+        file = LanceFile(self._store, f"{self._segment.directory}/{AUXILIARY_FILE}", columns=[ROW_ID])
+        for batch in file.batches(0, file.num_rows):
+            yield batch.column(0).to_numpy()
+
+    def _worth_walking(
+        self, partitions: Mapping[int, SearchPartition], probes: Positions, allowed: Mapping[int, Mask]
+    ) -> dict[int, Graph]:
+        if self.files.kind.sub_index is not SubIndex.HNSW:
+            return {}
+        crowds = np.bincount(probes.ravel(), minlength=self.files.ivf.num_partitions)
+        return {
+            number: partition.graph
+            for number, partition in partitions.items()
+            if partition.graph and partition.graph.worth_walking(int(crowds[number]), allowed.get(number))
+        }
+
+    def _load(self, number: int) -> tuple[SearchPartition, int]:
+        files = self.files
+        stored = files.read_partition(number)
+        row_ids, alive = stored.row_ids, None
+        if self._reuse is not None:
+            row_ids, alive = self._reuse.remap(row_ids)
+        scorer = files.quantizer.scorer(stored.columns, files.ivf.centroids[number])
+        graph = self._load_graph(number, stored) if files.kind.sub_index is SubIndex.HNSW else None
+        loaded = SearchPartition(row_ids, None if alive is None or alive.all() else alive, scorer, graph)
+        return loaded, loaded.nbytes
+
+    def _load_graph(self, number: int, stored: Partition) -> Graph:
+        files, quantizer = self.files, cast(PointQuantizer, self.files.quantizer)
+        where = f"partition {number} of {files.index.where}"
+        graph = HnswGraph.from_columns(files.read_graph_rows(number), files.sub_index[number], where)
+        searcher = HnswSearcher(graph, node_vectors(quantizer, stored.columns))
+        return Graph(quantizer, files.ivf.centroids[number], searcher)
+
+
+def _byte_width(type_: pa.DataType) -> int:
+    if pa.types.is_fixed_size_list(type_):
+        return type_.list_size * _byte_width(type_.value_type)
+    return type_.bit_width // 8

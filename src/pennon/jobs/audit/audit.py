@@ -1,0 +1,313 @@
+"""Does every index agree with the table? Look at files, layouts, rows, codes and moves, and say what is wrong.
+
+```
+driver     what metadata alone tells: kinds, overlaps, moves      findings
+executors  open every segment                                     pieces of about equal work
+executors  add up rows of pieces, and of slices of the table      a count and a sum by fragment
+executors  where those differ, bring both sides together          rows missing, surplus, twice, changed
+executors  rows held of what another segment covers               old values that pylance would return
+driver     search a few vectors, beside a scan of all             recall
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from time import monotonic
+
+import numpy as np
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.engine import Engine
+from pennon.errors import DamagedFile, IndexNotFound, InvalidArgument
+from pennon.format.index_metadata import LogicalIndex, group_segments
+from pennon.format.snapshot import Pin, Snapshot
+from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.kind import Family
+from pennon.index.registry import kind_of, why_unusable
+from pennon.jobs.audit.checksums import Sums
+from pennon.jobs.audit.compare import Suspect, compare, examined
+from pennon.jobs.audit.metadata import (
+    REBUILT,
+    check_coverage,
+    check_moves,
+    check_needs,
+    check_orphans,
+    column_of,
+    note,
+    some,
+)
+from pennon.jobs.audit.owners import check_owners
+from pennon.jobs.audit.repair import repair as put_right
+from pennon.jobs.audit.report import Action, AuditReport, Finding, Severity
+from pennon.jobs.audit.rows import Inspected, Piece, Subject, View, inspect, stored_rows, sum_table
+from pennon.jobs.shared.tasks import ROWS_PER_TASK, check_integers, cut_slices
+from pennon.jobs.vector.audit import CodeTally, check_partitions
+from pennon.jobs.vector.recall import POOR_RECALL, REFINE, K, measure_recall
+from pennon.text import plural
+
+RECALL_QUERIES = 20
+# Where more codes are wrong, it is not that some vectors changed: the models are not theirs.
+FOREIGN_CODES = 0.3
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """What to look at, and how closely. Indices without names: all."""
+
+    sample: float
+    recall_queries: int
+    memory_bytes: int
+    names: tuple[str, ...] | None
+
+    def of(self, snapshot: Snapshot) -> list[LogicalIndex]:
+        indices = group_segments(snapshot.manifest.segments)
+        known = [index.name for index in indices]
+        for name in self.names or ():
+            if name not in known:
+                said = f"It has: {', '.join(known) or 'none'}"
+                raise IndexNotFound(f"table {snapshot.uri} has no index {name!r}", said)
+        return [index for index in indices if self.names is None or index.name in self.names]
+
+    def fragments(self, snapshot: Snapshot) -> BitMap:
+        """All, or a share drawn anew for each audit, so that several see more than one."""
+        live = list(snapshot.manifest.live)
+        if self.sample >= 1 or not live:
+            return BitMap(live)
+        count = max(1, round(self.sample * len(live)))
+        return BitMap(np.random.default_rng().choice(live, count, replace=False))
+
+
+def audit(
+    engine: Callable[[], Engine],
+    snapshot: Snapshot,
+    *,
+    sample: float,
+    repair: bool,
+    names: Sequence[str] | None,
+    recall_queries: int,
+    memory_bytes: int,
+) -> tuple[Snapshot, AuditReport]:
+    """Look, repair if that is asked for, and look again at what was repaired."""
+    check_integers(recall_queries=recall_queries)
+    if not 0 < sample <= 1:
+        raise InvalidArgument(f"sample must be above 0 and at most 1, but is {sample}")
+    if recall_queries < 0:
+        raise InvalidArgument(f"recall_queries must not be negative, but is {recall_queries}")
+    started = monotonic()
+    plan = AuditPlan(sample, recall_queries, memory_bytes, None if names is None else tuple(names))
+    report = _examine(engine, snapshot, plan)
+    wrong = [finding for finding in report.errors if finding.action is not None]
+    if not repair or not wrong:
+        return snapshot, report
+    newest, outcome = put_right(engine, snapshot, wrong, memory_bytes)
+    done = tuple(name for name, why in outcome.items() if not why)
+    again = _examine(engine, newest, replace(plan, names=done, sample=1.0))
+    left = [finding for finding in report.findings if finding.index is not None and outcome.get(finding.index, "-")]
+    failed = [Finding(Severity.WARNING, name, (), f"not repaired: {why}", "") for name, why in outcome.items() if why]
+    return newest, replace(
+        report,
+        version=newest.version,
+        seconds=monotonic() - started,
+        findings=_by_weight([*again.findings, *left, *failed]),
+        repaired=tuple(finding for finding in wrong if finding not in left),
+    )
+
+
+def _examine(engine: Callable[[], Engine], snapshot: Snapshot, plan: AuditPlan) -> AuditReport:
+    started = monotonic()
+    indices = plan.of(snapshot)
+    findings: list[Finding] = []
+    compared = 0
+    moves = check_moves(snapshot)
+    if moves is not None:
+        findings.append(moves)
+    else:
+        reuse = read_fragment_reuse(snapshot)
+        for index in indices:
+            findings += check_coverage(snapshot, index, reuse)
+        subjects = _subjects(snapshot, indices, reuse, plan.fragments(snapshot))
+        looked = _Look(engine, snapshot, plan)
+        findings += looked.at(subjects)
+        compared = looked.rows_compared
+        findings += check_owners(engine, snapshot, indices, subjects, reuse, plan.memory_bytes)
+        findings += looked.at_recall({f.index for f in findings if f.severity is Severity.ERROR})
+        if reuse is not None:
+            findings += check_needs(engine, snapshot)
+    findings += check_orphans(snapshot)
+    segments = sum(len(index.segments) for index in indices)
+    return AuditReport(
+        snapshot.uri,
+        snapshot.version,
+        len(indices),
+        segments,
+        compared,
+        plan.sample,
+        monotonic() - started,
+        _by_weight(findings),
+    )
+
+
+class _Look:
+    """One look at the segments of a version, stage by stage."""
+
+    def __init__(self, engine: Callable[[], Engine], snapshot: Snapshot, plan: AuditPlan) -> None:
+        self._engine, self._snapshot, self._plan = engine, snapshot, plan
+        self._pin = snapshot.pin()
+        self._views: dict[str, View] = {}  # vector indices by name
+        self.rows_compared = 0
+
+    def at(self, subjects: Sequence[Subject]) -> list[Finding]:
+        if not subjects:
+            return []
+        inspected = self._engine().map("inspect", partial(inspect, self._pin), subjects)
+        findings = [finding for s, i in zip(subjects, inspected, strict=True) if (finding := _opened(s, i))]
+        sound = [(s, i) for s, i in zip(subjects, inspected, strict=True) if i.view is not None]
+        expected = self._expected(sound)
+        pieces = [piece for _, each in sound for piece in each.pieces]
+        stored = sum(self._snapshot.manifest.rows_in(BitMap(s.fragments)) for s, _ in sound)
+        checked = self._engine().map("index rows", partial(_check_piece, self._pin), pieces, rows=stored)
+        by_segment: dict[str, list[_Checked]] = {}
+        for piece, each in zip(pieces, checked, strict=True):
+            by_segment.setdefault(piece.subject.segment.uuid, []).append(each)
+        suspects: list[Suspect] = []
+        for subject, each in sound:
+            assert each.view is not None
+            mine = by_segment.get(subject.segment.uuid, [])
+            problem = next((c.damage for c in mine if c.damage), None)
+            if problem is not None:
+                findings.append(_damaged(subject, problem))
+                continue
+            if subject.family is Family.VECTOR:
+                self._views[subject.segment.name] = each.view
+                findings += _codes(subject, [c.codes for c in mine])
+            found = Sums.over(subject.fragments)
+            for c in mine:
+                found.join(c.sums)
+            differing = found.differing(expected[each.view].of(subject.fragments))
+            if differing:
+                suspects.append(Suspect(subject, each.pieces, each.view, tuple(differing)))
+        return findings + self._differing(suspects)
+
+    def at_recall(self, wrong: set[str | None]) -> list[Finding]:
+        """Of vector indices in which nothing is wrong."""
+        findings: list[Finding] = []
+        for name, view in self._views.items() if self._plan.recall_queries else ():
+            if name in wrong:
+                continue
+            measured = measure_recall(self._engine, self._snapshot, name, view, self._plan.recall_queries)
+            if measured is not None:
+                recall, queries = measured
+                said = (
+                    f"recall@{K} is {recall:.3f} with refine_factor={REFINE}, by {plural(queries, 'query', 'queries')}"
+                )
+                if recall < POOR_RECALL:
+                    remedy = "Train it anew with `pennon optimize --retrain`, or ask for more nprobes"
+                    findings.append(Finding(Severity.WARNING, name, (), said, remedy))
+                else:
+                    findings.append(Finding(Severity.NOTE, name, (), said, "Nothing to do"))
+        return findings
+
+    def _expected(self, sound: Iterable[tuple[Subject, Inspected]]) -> dict[View, Sums]:
+        """What the table has, once for each column however many indices stand on it."""
+        wanted: dict[View, BitMap] = {}
+        for subject, each in sound:
+            if each.view is not None:
+                wanted[each.view] = wanted.get(each.view, BitMap()) | subject.fragments
+        tasks = []
+        for view, fragments in wanted.items():
+            rows = self._snapshot.manifest.rows_in(fragments)
+            self.rows_compared += rows
+            chosen = [self._snapshot.manifest.fragments[f] for f in fragments]
+            tasks += [(view, part) for part in cut_slices(chosen, max(1, -(-rows // ROWS_PER_TASK)))]
+        sums = {view: Sums.over(fragments) for view, fragments in wanted.items()}
+        summed = self._engine().map("table rows", partial(sum_table, self._pin), tasks, rows=self.rows_compared)
+        for (view, _), part in zip(tasks, summed, strict=True):
+            sums[view].join(part)
+        return sums
+
+    def _differing(self, suspects: Sequence[Suspect]) -> list[Finding]:
+        examined_only = [replace(s, fragments=examined(BitMap(s.fragments))) for s in suspects]
+        found = compare(self._engine, self._snapshot, examined_only, self._plan.memory_bytes)
+        findings: list[Finding] = []
+        for suspect, differences in zip(suspects, found, strict=True):
+            segment = suspect.subject.segment
+            where = f"{plural(len(suspect.fragments), 'fragment')} ({some(suspect.fragments)})"
+            problem = f"it does not hold the rows of {where}: {differences}"
+            findings.append(Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, Action.REBUILD))
+        return findings
+
+
+@dataclass(frozen=True)
+class _Checked:
+    sums: Sums
+    codes: CodeTally
+    damage: str | None = None
+
+
+def _check_piece(pin: Pin, piece: Piece) -> _Checked:
+    """Task: damage is a finding and no failure."""
+    sums, codes = Sums.over(piece.subject.fragments), CodeTally()
+    try:
+        if piece.subject.family is Family.VECTOR:
+            return _Checked(*check_partitions(pin, piece))
+        for addresses, facts in stored_rows(pin, piece):
+            sums.add(addresses, facts)
+    except DamagedFile as error:
+        return _Checked(sums.filled(), codes, error.problem)
+    return _Checked(sums.filled(), codes)
+
+
+def _subjects(
+    snapshot: Snapshot, indices: Sequence[LogicalIndex], reuse: FragmentReuse | None, chosen: BitMap
+) -> list[Subject]:
+    subjects: list[Subject] = []
+    for index in indices:
+        for segment in index.segments:
+            kind, column = kind_of(segment), column_of(snapshot, segment)
+            if kind is None or column is None or why_unusable(snapshot, segment):
+                continue
+            coverage = effective_coverage(segment, snapshot, reuse, index.segments)
+            addresses = kind.stores_addresses(segment.index_version, snapshot.manifest.has_stable_row_ids)
+            compared = FrozenBitMap(coverage & chosen)
+            subjects.append(Subject(segment, column, kind.family, addresses, compared))
+    return subjects
+
+
+def _opened(subject: Subject, inspected: Inspected) -> Finding | None:
+    if inspected.damage is not None:
+        return _damaged(subject, inspected.damage)
+    if inspected.skipped is not None:
+        segment = subject.segment
+        return note(segment.name, (segment.uuid,), f"not looked at: {inspected.skipped}", "Use the tool that wrote it")
+    return None
+
+
+def _damaged(subject: Subject, problem: str) -> Finding:
+    segment = subject.segment
+    return Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, Action.REBUILD)
+
+
+def _codes(subject: Subject, tallies: Iterable[CodeTally]) -> list[Finding]:
+    total = CodeTally()
+    for tally in tallies:
+        total.join(tally)
+    wrong = sum(total.wrong.values())
+    if not wrong:
+        return []
+    foreign = wrong > FOREIGN_CODES * total.rows
+    action = Action.RETRAIN if foreign else Action.REBUILD
+    fragments = plural(len(total.wrong), "fragment")
+    problem = (
+        f"{wrong:,} of {plural(total.rows, 'row')} looked at have codes that are not of their vectors, in {fragments}"
+        f" ({some(sorted(total.wrong))})"
+    )
+    segment = subject.segment
+    return [Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, action)]
+
+
+def _by_weight(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    order = list(Severity)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))

@@ -1,0 +1,131 @@
+"""What metadata alone tells of indices: coverage, moves of rows, files nobody names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import combinations, islice
+
+from pyroaring import BitMap
+
+from pennon.engine import Engine
+from pennon.errors import DamagedFile, UnsupportedTable
+from pennon.format.cleanup import orphans
+from pennon.format.index_metadata import IndexSegment, LogicalIndex
+from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.registry import kind_of, why_unusable
+from pennon.jobs.audit.report import Action, Finding, Severity
+from pennon.jobs.clean_orphans import counted
+from pennon.jobs.fragment_reuse import read_state
+from pennon.text import plural
+
+REBUILT = "`pennon audit --repair` builds it from the data"
+
+
+def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None) -> list[Finding]:
+    findings: list[Finding] = []
+    usable: list[tuple[IndexSegment, BitMap]] = []
+    for segment in index.segments:
+        if segment.damage is not None:
+            uuids = (segment.uuid,)
+            findings.append(Finding(Severity.ERROR, index.name, uuids, segment.damage, REBUILT, Action.REBUILD))
+            continue
+        reason = why_unusable(snapshot, segment)
+        if reason:
+            said = f"not looked at: {reason}"
+            findings.append(note(index.name, (segment.uuid,), said, "Use the tool that wrote it, or drop the index"))
+            continue
+        if segment.unfounded:
+            said = (
+                f"it claims to cover {plural(len(segment.unfounded), 'fragment')} ({some(segment.unfounded)}) that came"
+                " after its files: pylance 13 or older moved rows, and pylance 14 will miss them"
+            )
+            findings.append(Finding(Severity.ERROR, index.name, (segment.uuid,), said, REBUILT, Action.REBUILD))
+        usable.append((segment, effective_coverage(segment, snapshot, reuse, index.segments)))
+        moved = reuse.effective(BitMap(segment.fragments)) if reuse else BitMap(segment.fragments)
+        gone = moved - snapshot.manifest.live
+        if gone:
+            said = f"it covers {plural(len(gone), 'fragment')} that left the table ({some(gone)})"
+            findings.append(note(index.name, (segment.uuid,), said, "Nothing to do: they answer no query"))
+    for (first, ours), (second, theirs) in combinations(usable, 2):
+        shared = ours & theirs
+        if shared:
+            problem = f"two segments cover the same {plural(len(shared), 'fragment')} ({some(shared)})"
+            pair = (first.uuid, second.uuid)
+            findings.append(Finding(Severity.ERROR, index.name, pair, problem, REBUILT, Action.REBUILD))
+    return findings
+
+
+def check_moves(snapshot: Snapshot) -> Finding | None:
+    """Moves that cannot be true. Nothing else can be told as long as they are there."""
+    try:
+        reuse = read_fragment_reuse(snapshot)
+    except DamagedFile as error:
+        # Lance reads it before every commit, so that none succeeds.
+        remedy = "Restore the last version before it; queries scan the table until then"
+        return Finding(Severity.ERROR, None, (), error.problem, remedy)
+    problem = reuse.contradiction(snapshot.manifest.fragments) if reuse is not None else None
+    if problem is None:
+        return None
+    remedy = "`pennon audit --repair` removes it and builds all indices from the data"
+    return Finding(Severity.ERROR, None, (), problem, remedy, Action.FORGET_MOVES)
+
+
+def check_needs(engine: Callable[[], Engine], snapshot: Snapshot) -> list[Finding]:
+    state = read_state(engine, snapshot)
+    findings: list[Finding] = []
+    if state is None:
+        return findings
+    if state.followable:
+        said = f"{plural(len(state.followable), 'segment')} behind the Fragment Reuse Index"
+        uuids = tuple(segment.uuid for segment in state.followable)
+        findings.append(note(None, uuids, said, "`pennon catch-up` rewrites them; queries are right until then"))
+    findings += [_unsearchable(s) for s in state.behind if _lost_rows(snapshot, s)]
+    if state.left_behind:
+        said = f"{plural(len(state.left_behind), 'segment')} behind the Fragment Reuse Index that Pennon cannot rewrite"
+        uuids = tuple(segment.uuid for segment in state.left_behind)
+        findings.append(note(None, uuids, said, "Use the tool that wrote them; queries are right until then"))
+    if state.removable:
+        said = f"the Fragment Reuse Index has {plural(state.removable, 'move')} that no index file needs"
+        findings.append(note(None, (), said, "`pennon trim` removes them"))
+    return findings
+
+
+def _lost_rows(snapshot: Snapshot, segment: IndexSegment) -> bool:
+    """Whether a deferred compaction may have dropped rows of a segment that pylance does not read without them."""
+    kind, reuse = kind_of(segment), read_fragment_reuse(snapshot)
+    if reuse is None or kind is None or kind.outlives_lost_rows(snapshot, segment):
+        return False
+    return any(d.num_deleted_rows for version in reuse.versions for group in version.groups for d in group.old)
+
+
+def _unsearchable(segment: IndexSegment) -> Finding:
+    problem = "pylance may fail to search it: a deferred compaction dropped deleted rows that are in its graphs"
+    remedy = "`pennon catch-up` rewrites it; searches of Pennon are right"
+    return Finding(Severity.WARNING, segment.name, (segment.uuid,), problem, remedy)
+
+
+def check_orphans(snapshot: Snapshot) -> list[Finding]:
+    try:
+        left = orphans(snapshot)
+    except (DamagedFile, UnsupportedTable) as error:
+        return [note(None, (), f"orphans were not looked for: {error.problem}", "Restore the version, or clean up")]
+    if not left:
+        return []
+    names = ", ".join(orphan.path for orphan in left[:3])
+    said = f"{counted(left)} that no version names ({names})"
+    return [note(None, (), said, "`pennon clean-orphans` deletes them when they are old enough to be no running job's")]
+
+
+def column_of(snapshot: Snapshot, segment: IndexSegment) -> str | None:
+    column = snapshot.columns.by_id(segment.fields[0]) if len(segment.fields) == 1 else None
+    return column.path if column else None
+
+
+def note(index: str | None, segments: tuple[str, ...], problem: str, remedy: str) -> Finding:
+    return Finding(Severity.NOTE, index, segments, problem, remedy)
+
+
+def some(numbers: Iterable[int]) -> str:
+    known = list(islice(numbers, 6))
+    return ", ".join(map(str, known[:5])) + (", ..." if len(known) > 5 else "")

@@ -1,0 +1,85 @@
+"""Whether a segment still holds old values of fragments that another segment of its index covers.
+
+Queries of Pennon leave such rows out, and pylance's vector searches do; its scalar queries return them. Rows that two
+segments hold with the value they have do no harm until the column changes in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.engine import Engine
+from pennon.format.index_metadata import LogicalIndex
+from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.kind import Family
+from pennon.jobs.audit.compare import EXAMINED_FRAGMENTS, Suspect, compare
+from pennon.jobs.audit.metadata import note, some
+from pennon.jobs.audit.report import Action, Finding, Severity
+from pennon.jobs.audit.rows import Subject, inspect
+from pennon.jobs.shared.stale_values import shared_fragments
+from pennon.text import plural
+
+REWRITTEN = "`pennon optimize` or `pennon audit --repair` writes the segment without them"
+
+
+@dataclass
+class _Shared:
+    """A segment and the fragments of others that it holds; `old` rows of them were found to have another value."""
+
+    suspect: Suspect
+    old: int = 0
+
+    @property
+    def finding(self) -> Finding:
+        segment, fragments = self.suspect.subject.segment, self.suspect.fragments
+        where = f"{plural(len(fragments), 'fragment')} ({some(fragments)}) that another segment covers"
+        if not self.old:
+            return note(segment.name, (segment.uuid,), f"it also holds rows of {where}", "No query returns them twice")
+        problem = f"it holds old values of at least {plural(self.old, 'row')} of {where}: pylance returns them"
+        return Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REWRITTEN, Action.REBUILD)
+
+
+def check_owners(
+    engine: Callable[[], Engine],
+    snapshot: Snapshot,
+    indices: Sequence[LogicalIndex],
+    subjects: Sequence[Subject],
+    reuse: FragmentReuse | None,
+    memory_bytes: int,
+) -> list[Finding]:
+    """Of the segments under audit."""
+    held: dict[str, BitMap] = {}
+    for index in indices:
+        held |= shared_fragments(snapshot, index.segments, reuse) if len(index.segments) > 1 else {}
+    wanted = [replace(s, fragments=FrozenBitMap(held[s.segment.uuid])) for s in subjects if s.segment.uuid in held]
+    if not wanted:
+        return []
+    inspected = engine().map("inspect", partial(inspect, snapshot.pin()), wanted)
+    found = [
+        _Shared(Suspect(subject, each.pieces, each.view, tuple(subject.fragments)))
+        for subject, each in zip(wanted, inspected, strict=True)
+        if each.view is not None
+    ]
+    _count_old_rows(engine, snapshot, [s for s in found if s.suspect.subject.family is Family.SCALAR], memory_bytes)
+    return [shared.finding for shared in found]
+
+
+def _count_old_rows(
+    engine: Callable[[], Engine], snapshot: Snapshot, found: Sequence[_Shared], memory_bytes: int
+) -> None:
+    """Some fragments at a time, until each segment has shown an old row or has none."""
+    most = max((len(shared.suspect.fragments) for shared in found), default=0)
+    for start in range(0, most, EXAMINED_FRAGMENTS):
+        parts = [
+            (shared, replace(shared.suspect, fragments=part))
+            for shared in found
+            if not shared.old and (part := shared.suspect.fragments[start : start + EXAMINED_FRAGMENTS])
+        ]
+        compared = compare(engine, snapshot, [part for _, part in parts], memory_bytes)
+        for (shared, _), differences in zip(parts, compared, strict=True):
+            shared.old += differences.changed + differences.surplus

@@ -1,0 +1,152 @@
+"""Put right what an audit found: segments built from the data in place of wrong ones, senseless moves left out.
+
+Every index is committed by itself, and nothing but what was found wrong leaves the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.engine import Engine
+from pennon.errors import CommitConflict, DamagedFile, InvalidArgument, PennonError, StoreUnavailable
+from pennon.format.commit import commit_segments
+from pennon.format.index_metadata import IndexSegment, group_segments
+from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse.reading import effective_coverage, read_fragment_reuse
+from pennon.index.kind import Family
+from pennon.index.registry import kind_of
+from pennon.index.vector.files.details import VectorDetails
+from pennon.index.vector.files.storage import VectorFiles
+from pennon.jobs.audit.report import Action, Finding
+from pennon.jobs.optimize import optimize, plan_optimize
+from pennon.jobs.shared.cleanup import committing
+from pennon.jobs.shared.commit import publish, replace_segments
+from pennon.jobs.shared.retry import on_newest
+from pennon.jobs.shared.rewrite import Rewriting
+from pennon.jobs.vector.build import build_vector
+from pennon.jobs.vector.options import VectorOptions
+from pennon.jobs.vector.plan import plan_vector
+
+
+def repair(
+    engine: Callable[[], Engine], snapshot: Snapshot, findings: Sequence[Finding], memory_bytes: int
+) -> tuple[Snapshot, dict[str, str]]:
+    """Do what the findings ask for. Returns the newest version, and by index why it was not: empty if it was."""
+    if any(finding.action is Action.FORGET_MOVES for finding in findings):
+        return _forget_moves(engine, snapshot, memory_bytes)
+    newest, outcome = snapshot, dict[str, str]()
+    for index in group_segments(snapshot.manifest.segments):
+        mine = [f for f in findings if f.index == index.name and f.action is not None]
+        if mine:
+            wrong = {uuid for finding in mine for uuid in finding.segments}
+            retrain = any(finding.action is Action.RETRAIN for finding in mine)
+            work = Rewriting(engine, snapshot, memory_bytes)
+            try:
+                newest, outcome[index.name] = _rebuild(work, index.segments, wrong, retrain=retrain), ""
+            except PennonError as error:
+                outcome[index.name] = str(error)
+    return newest, outcome
+
+
+def _rebuild(work: Rewriting, segments: Sequence[IndexSegment], wrong: set[str], *, retrain: bool) -> Snapshot:
+    """One segment in place of the wrong ones. Where a sound one holds old values of what the new one would cover, it
+    has to go too."""
+    leaving = [segment for segment in segments if segment.uuid in wrong]
+    staying = [segment for segment in segments if segment.uuid not in wrong]
+    try:
+        return _replace(work, leaving, staying, retrain=retrain)
+    except (CommitConflict, InvalidArgument):
+        if not staying:
+            raise
+        return _replace(work, segments, (), retrain=retrain)
+
+
+def _replace(
+    work: Rewriting, leaving: Sequence[IndexSegment], staying: Sequence[IndexSegment], *, retrain: bool
+) -> Snapshot:
+    snapshot, name = work.snapshot, leaving[0].name
+    reuse = read_fragment_reuse(snapshot)
+    covered = BitMap().union(*(effective_coverage(s, snapshot, reuse, (*leaving, *staying)) for s in leaving))
+    covered -= BitMap().union(*(effective_coverage(s, snapshot, reuse, (*leaving, *staying)) for s in staying))
+    if not covered and staying:
+        return publish(snapshot, replace_segments(name, [], leaving))
+    segment = _built(work, leaving, staying, list(covered), retrain=retrain)
+    with committing(snapshot, [segment]):
+        return publish(snapshot, replace_segments(name, [segment], leaving))
+
+
+def _built(
+    work: Rewriting,
+    leaving: Sequence[IndexSegment],
+    staying: Sequence[IndexSegment],
+    fragments: list[int],
+    *,
+    retrain: bool,
+) -> IndexSegment:
+    """From the data. Models are those of a sound segment, else of the wrong one if they can be read, else new ones
+    after what the manifest says of the index."""
+    kind = kind_of(leaving[0])
+    if kind is None or kind.family is Family.SCALAR:
+        return work.build((*staying, *leaving)[0], fragments)
+    for like in (*staying, *leaving) if not retrain else leaving:
+        if _readable(work.snapshot, like):
+            return work.build(like, fragments, retrain=retrain)
+    return _built_as_described(work, leaving[0], fragments)
+
+
+def _built_as_described(work: Rewriting, segment: IndexSegment, fragments: list[int]) -> IndexSegment:
+    described = VectorDetails.from_bytes(segment.details)
+    if described is None:
+        raise DamagedFile(
+            f"no file of index {segment.name!r} of {work.snapshot.uri} tells its models, nor does the manifest",
+            "Create the index anew",
+        )
+    options = VectorOptions(
+        metric=described.metric.value,
+        target_partition_size=described.target_partition_size,
+        num_sub_vectors=described.num_sub_vectors,
+        num_bits=described.num_bits,
+    )
+    if described.hnsw is not None:
+        graph = described.hnsw
+        options = replace(options, m=graph.m, ef_construction=graph.ef_construction, max_level=graph.max_level)
+    plan = plan_vector(
+        work.snapshot,
+        work.column_of(segment).path,
+        described.kind.name,
+        options,
+        name=segment.name,
+        fragment_ids=fragments or None,
+        parallelism=work.engine().parallelism,
+        memory_bytes=work.memory_bytes,
+    )
+    return build_vector(work.engine, work.snapshot, plan)
+
+
+def _readable(snapshot: Snapshot, segment: IndexSegment) -> bool:
+    try:
+        VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
+    except StoreUnavailable:
+        raise
+    except PennonError:
+        return False
+    return True
+
+
+def _forget_moves(
+    engine: Callable[[], Engine], snapshot: Snapshot, memory_bytes: int
+) -> tuple[Snapshot, dict[str, str]]:
+    """Without the moves nobody knows where rows are that files name by old addresses. So segments lose their coverage
+    in the transaction that removes the moves, and win it back from the data."""
+
+    def commit(base: Snapshot) -> Snapshot:
+        entry = base.manifest.reuse_segment
+        emptied = [replace(segment, fragments=FrozenBitMap()) for segment in base.manifest.user_segments]
+        return commit_segments(base, emptied, [entry]) if entry else base
+
+    bare = on_newest(snapshot, commit)
+    names = [index.name for index in group_segments(bare.manifest.segments)]
+    return optimize(engine, bare, plan_optimize(bare), memory_bytes), dict.fromkeys(names, "")

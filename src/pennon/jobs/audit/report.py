@@ -1,0 +1,105 @@
+"""What an audit found: each thing with its weight, its figures and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pennon.text import in_lines, plural
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Action(StrEnum):
+    """What a repair does. Segments are built from the data, with their models or with models trained anew; moves that
+    make no sense are forgotten together with the coverage that depends on them."""
+
+    REBUILD = "rebuild"
+    RETRAIN = "retrain"
+    FORGET_MOVES = "forget moves"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`action` is what a repair would do, None where there is nothing it could. `index` is None of the table itself."""
+
+    severity: Severity
+    index: str | None
+    segments: tuple[str, ...]
+    problem: str
+    remedy: str
+    action: Action | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "severity": self.severity.value,
+            "index": self.index,
+            "segments": list(self.segments),
+            "problem": self.problem,
+            "remedy": self.remedy,
+            "action": self.action.value if self.action else None,
+        }
+
+    @property
+    def what(self) -> str:
+        where = f"{self.index}: " if self.index else ""
+        which = f" (segment {', '.join(uuid[:8] for uuid in self.segments)})" if self.segments else ""
+        return f"{where}{self.problem}{which}"
+
+    def __str__(self) -> str:
+        return f"{self.severity.value:<8}  {self.what}. {self.remedy}"
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """`rows_compared` are those of the table, once for each column and way to measure it. `findings` are what is still
+    so; `repaired` is what was, until this audit built the segments anew."""
+
+    table: str
+    version: int
+    indices: int
+    segments: int
+    rows_compared: int
+    sample: float
+    seconds: float
+    findings: tuple[Finding, ...]
+    repaired: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every index agrees with the table, as far as it was looked at."""
+        return not self.errors
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "table": self.table,
+            "version": self.version,
+            "ok": self.ok,
+            "indices": self.indices,
+            "segments": self.segments,
+            "rows_compared": self.rows_compared,
+            "sample": self.sample,
+            "seconds": round(self.seconds, 3),
+            "findings": [finding.to_dict() for finding in self.findings],
+            "repaired": [finding.to_dict() for finding in self.repaired],
+        }
+
+    def __str__(self) -> str:
+        share = "" if self.sample >= 1 else f", {self.sample:.0%} of the fragments"
+        looked = f"{plural(self.indices, 'index', 'indices')}, {plural(self.segments, 'segment')}"
+        lines = [f"{looked}, {plural(self.rows_compared, 'row')} compared{share} in {self.seconds:.1f} s"]
+        lines += [f"repaired  {finding.what}" for finding in self.repaired]
+        lines += map(str, self.findings)
+        if self.ok:
+            lines.append(f"version {self.version}: every index agrees with the table")
+        else:
+            lines.append(f"version {self.version}: {plural(len(self.errors), 'error')}")
+        return in_lines(lines)

@@ -1,0 +1,192 @@
+"""Build a B-tree: sample -> sort, cut, exchange -> merge, write ranges -> join lookups."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
+
+import pyarrow as pa
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.engine import Engine
+from pennon.engine.spill import held, within
+from pennon.errors import BuildFailed
+from pennon.format.addresses import Addresses
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.segment_contents import write_contents
+from pennon.format.segment_uuid import segment_uuid
+from pennon.format.snapshot import ScanSlice, Snapshot
+from pennon.index.btree.boundaries import Boundaries, boundaries_from_sample
+from pennon.index.btree.guard_rows import GUARD_ROWS, guard
+from pennon.index.btree.kind import BTREE
+from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageStats, page_file_name, write_lookup
+from pennon.index.btree.pages import Run, gather_run, merge_runs, sort_all, sort_run, write_pages
+from pennon.jobs.btree.plan import DRIVER_SAMPLE, MERGE_COPIES, SORT_COPIES, BTreePlan
+from pennon.jobs.shared.cleanup import discarding
+
+
+def build_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreePlan) -> IndexSegment:
+    """Write the files of one segment; the caller commits it."""
+    if plan.single_task:
+        [(uuid, parts)] = engine().map("build", partial(_build_whole, plan), plan.slices, rows=plan.rows)
+        with discarding(snapshot.store, uuid):
+            return _finish(snapshot, plan, uuid, parts)
+    uuid = segment_uuid(plan.fragments)
+    boundaries = boundaries_from_sample(_sample(engine(), snapshot, plan), plan.ranges)
+    with discarding(snapshot.store, uuid):
+        written = engine().exchange(
+            "build",
+            partial(_cut_slice, plan, boundaries),
+            plan.slices,
+            partial(_reduce_range, plan, uuid),
+            plan.ranges,
+            rows=plan.rows,
+        )
+        return _finish(snapshot, plan, uuid, [written[r] for r in sorted(written)])
+
+
+def _cut_slice(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Map task: the rows of a slice cut at the boundaries, and sorted where that pays here already."""
+    for chunks in _scanned(plan, part):
+        if plan.sorts_early:
+            pieces = boundaries.cut(sort_run(chunks, plan.value_type))
+        else:
+            pieces = boundaries.scatter(gather_run(chunks, plan.value_type))
+        for number, piece in pieces:
+            yield number, piece.to_batch()
+
+
+def _reduce_range(plan: BTreePlan, uuid: str, number: int, batches: Iterator[pa.RecordBatch]) -> PageStats:
+    """Reduce task: put the pieces of one range in order and write its page file, under a name of this attempt alone."""
+    partition_id = number << 32 | secrets.randbits(32)
+    rows = _merged(plan, batches) if plan.sorts_early else _sorted(plan, batches)
+    return _write_range(plan, uuid, page_file_name(partition_id), partition_id, guard(rows))
+
+
+def _merged(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
+    """Sorted pieces in order; they stay in memory as far as they fit."""
+    return merge_runs([Run.from_batch(batch) for batch in held(batches, plan.memory_bytes // MERGE_COPIES)])
+
+
+def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
+    """Unsorted pieces in order: sorted at once, or if they are too many, by as many as fit, and merged."""
+    parts = within(batches, plan.memory_bytes // SORT_COPIES)
+    pieces = [Run.from_batch(batch) for batch in next(parts, ())]
+    second = next(parts, None)
+    if second is None:
+        yield from sort_all(pieces, plan.value_type)
+        return
+
+    def in_order() -> Iterator[pa.RecordBatch]:
+        yield from (run.to_batch() for run in sort_all(pieces, plan.value_type))
+        pieces.clear()
+        for some in chain([second], parts):
+            runs = [Run.from_batch(batch) for batch in some]
+            some.clear()
+            yield from (run.to_batch() for run in sort_all(runs, plan.value_type))
+
+    yield from merge_runs([Run.from_batch(batch) for batch in held(in_order(), 0)])
+
+
+def _build_whole(plan: BTreePlan, part: ScanSlice) -> tuple[str, list[PageStats]]:
+    """The only task of a small build: sort everything, cut by position. The attempt has a directory of its own."""
+    uuid = segment_uuid(plan.fragments)
+    with discarding(plan.pin.open().store, uuid):
+        rows = merge_runs([sort_run(chunks, plan.value_type) for chunks in _scanned(plan, part)])
+        if plan.ranges == 1:
+            return uuid, [_write_range(plan, uuid, PLAIN_PAGE_FILE, 0, rows)]
+        edges = [plan.rows * r // plan.ranges for r in range(1, plan.ranges)]
+        parts = [
+            _write_range(plan, uuid, page_file_name(number << 32), number << 32, guard(pieces))
+            for number, pieces in enumerate(_cut_stream(rows, edges))
+        ]
+        return uuid, parts
+
+
+def _scanned(plan: BTreePlan, part: ScanSlice) -> Iterator[list[tuple[pa.Array, Addresses]]]:
+    """The rows of a slice, as many at once as a task may sort."""
+    snapshot = plan.pin.open()
+    chunks: list[tuple[pa.Array, Addresses]] = []
+    held = 0
+    for values, ids in snapshot.scan_column(snapshot.column(plan.column), part):
+        chunks.append((values, ids))
+        held += len(values)
+        if held >= plan.run_rows:
+            yield chunks
+            chunks, held = [], 0
+    if chunks:
+        yield chunks
+
+
+def _cut_stream(runs: Iterator[Run], edges: list[int]) -> Iterator[Iterator[Run]]:
+    """One stream of rows as consecutive streams that end at the given row positions."""
+    position = 0
+    rest: Run | None = None
+
+    def until(edge: int | None) -> Iterator[Run]:
+        nonlocal position, rest
+        while rest is not None or (rest := next(runs, None)) is not None:
+            room = rest.rows if edge is None else edge - position
+            piece, rest = (rest, None) if rest.rows <= room else (rest.slice(0, room), rest.slice(room, rest.rows))
+            position += piece.rows
+            yield piece
+            if position == edge:
+                return
+
+    for edge in [*edges, None]:
+        yield until(edge)
+
+
+def _write_range(plan: BTreePlan, uuid: str, file_name: str, partition_id: int, runs: Iterator[Run]) -> PageStats:
+    store = plan.pin.open().store
+    return write_pages(
+        store, f"_indices/{uuid}", file_name, partition_id, runs, plan.value_type, plan.batch_size, plan.storage_version
+    )
+
+
+def _sample(engine: Engine, snapshot: Snapshot, plan: BTreePlan) -> pa.Array:
+    column = snapshot.column(plan.column)
+    if plan.sample_rows <= DRIVER_SAMPLE:
+        return snapshot.sample_column(column, plan.fragments, plan.sample_rows, seed=plan.pin.version)
+    groups = [group for i in range(engine.parallelism * 2) if (group := plan.fragments[i :: engine.parallelism * 2])]
+    return pa.concat_arrays(engine.map("sample", partial(_sample_fragments, plan), groups, rows=plan.sample_rows))
+
+
+def _sample_fragments(plan: BTreePlan, fragments: Sequence[int]) -> pa.Array:
+    """A group's share of the sample, by its rows."""
+    snapshot = plan.pin.open()
+    share = snapshot.manifest.rows_in(BitMap(fragments)) / plan.rows
+    rows = max(1, round(plan.sample_rows * share))
+    return snapshot.sample_column(snapshot.column(plan.column), fragments, rows, seed=plan.pin.version)
+
+
+def _finish(snapshot: Snapshot, plan: BTreePlan, uuid: str, parts: list[PageStats]) -> IndexSegment:
+    """Check what the tasks report, join the lookups, and describe the segment."""
+    ranged = [part.file.path for part in parts] != [PLAIN_PAGE_FILE]
+    rows = sum(part.rows for part in parts) - (GUARD_ROWS * len(parts) if ranged else 0)
+    if rows != plan.rows:
+        raise BuildFailed(
+            f"the tasks indexed {rows:,} of the {plan.rows:,} rows of {plan.pin.location.uri}",
+            "Nothing was committed; report this",
+        )
+    if ranged and any(part.pages == 0 for part in parts):
+        raise BuildFailed(f"a range of the new index {plan.name!r} is empty", "Nothing was committed; report this")
+    lookup = write_lookup(
+        snapshot.store, f"_indices/{uuid}", plan.value_type, parts, plan.batch_size, plan.storage_version
+    )
+    contents = write_contents(snapshot.store, uuid, plan.fragments, snapshot.manifest.next_row_id)
+    return IndexSegment(
+        uuid=uuid,
+        name=plan.name,
+        fields=(plan.field_id,),
+        dataset_version=plan.pin.version,
+        fragments=FrozenBitMap(BitMap(plan.fragments)),
+        type_url=BTREE.type_url,
+        details=b"",
+        index_version=BTREE.version_for(plan.stable_row_ids),
+        files=(*(part.file for part in parts), lookup, contents),
+        created_at=datetime.now(UTC),
+    )

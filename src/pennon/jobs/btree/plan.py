@@ -1,0 +1,194 @@
+"""Plan a B-tree: rows, tasks, ranges, memory; nothing is written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from pennon.errors import InvalidArgument, UnsupportedColumn
+from pennon.format.manifest import Fragment
+from pennon.format.schema import Column
+from pennon.format.snapshot import Pin, ScanSlice, Snapshot
+from pennon.index.btree.kind import BTREE
+from pennon.index.btree.order import has_keys
+from pennon.jobs.shared.tasks import ROWS_PER_TASK, check_at_least_one, chosen_fragments, cut_slices, whole_waves
+from pennon.text import human_bytes, in_lines, plural
+
+MAX_ROWS_PER_RANGE = 10_000_000
+RANGES_PER_CORE = 4
+# Enough for ranges within a few per cent of each other; more where more is cheap, fewer where there are many ranges.
+SAMPLES_PER_RANGE = 256
+# A sample this small is read by the driver; a larger one by executors.
+DRIVER_SAMPLE = 20_000
+# Copies of a row alive at once while a task sorts: as scanned, joined, keys, permutation, result.
+SORT_COPIES = 6
+# Rows of a range as received, and the piece being merged.
+MERGE_COPIES = 3
+# Boundaries that strings are compared with one by one; with more of them sorting is cheaper.
+MOST_COMPARED = 32
+# Blocks smaller than this many rows make the exchange slow, so tasks grow with the number of ranges.
+ROWS_PER_BLOCK = 16_384
+MAX_BATCH_SIZE = 1 << 20
+
+
+@dataclass(frozen=True)
+class BTreeOptions:
+    """What a user may say of a B-tree. None: derived from the table."""
+
+    ranges: int | None = None
+    rows_per_range: int | None = None
+    batch_size: int = 4096
+
+
+@dataclass(frozen=True)
+class BTreePlan:
+    """What a build will do, known before it does anything."""
+
+    pin: Pin
+    column: str
+    field_id: int
+    value_type: pa.DataType
+    name: str
+    fragments: tuple[int, ...] = field(repr=False)
+    rows: int
+    row_bytes: int
+    slices: tuple[ScanSlice, ...] = field(repr=False)
+    run_rows: int
+    ranges: int
+    batch_size: int
+    sample_rows: int
+    storage_version: str
+    stable_row_ids: bool
+    memory_bytes: int
+
+    @property
+    def single_task(self) -> bool:
+        return len(self.slices) <= 1
+
+    @property
+    def sorts_early(self) -> bool:
+        """Whether map tasks sort, so that reducers only merge. Strings are compared so dearly that they are sorted
+        once, by the reducer; to tell their range they are compared with every boundary, so there must be few."""
+        return has_keys(self.value_type) or self.ranges > MOST_COMPARED
+
+    @property
+    def task_memory_bytes(self) -> int:
+        """The most a task is expected to hold."""
+        mapped = min(self.rows, self.run_rows) * self.row_bytes * SORT_COPIES
+        copies = MERGE_COPIES if self.sorts_early else SORT_COPIES
+        reduced = self.rows // max(1, self.ranges) * self.row_bytes * copies
+        return max(mapped, 0 if self.single_task else reduced)
+
+    @property
+    def pages(self) -> int:
+        return -(-self.rows // self.batch_size)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.pin.location.shown,
+            "version": self.pin.version,
+            "name": self.name,
+            "type": BTREE.names[0],
+            "column": self.column,
+            "rows": self.rows,
+            "fragments": len(self.fragments),
+            "tasks": len(self.slices),
+            "ranges": self.ranges,
+            "pages": self.pages,
+            "task_memory_bytes": self.task_memory_bytes,
+            "index_bytes": self.rows * self.row_bytes,
+        }
+
+    def __str__(self) -> str:
+        shape = "1 task" if self.single_task else f"{plural(len(self.slices), 'map task')}, {self.ranges} to merge"
+        lines = [
+            f"B-tree {self.name!r} on {self.column} ({self.value_type})",
+            f"table     {self.pin.location.shown}, version {self.pin.version}",
+            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
+            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
+            f"layout    {plural(self.ranges, 'range')}, about {self.pages:,} pages of {self.batch_size:,} rows",
+            f"files     about {human_bytes(self.rows * self.row_bytes)}",
+        ]
+        return in_lines(lines)
+
+
+def plan_btree(
+    snapshot: Snapshot,
+    column_path: str,
+    options: BTreeOptions,
+    *,
+    name: str | None = None,
+    fragment_ids: Sequence[int] | None = None,
+    parallelism: int = 1,
+    memory_bytes: int,
+    rows_per_task: int | None = None,
+) -> BTreePlan:
+    column = _indexable_column(snapshot, column_path)
+    ranges, rows_per_range, batch_size = options.ranges, options.rows_per_range, options.batch_size
+    _check_sizes(ranges=ranges, rows_per_range=rows_per_range, batch_size=batch_size, rows_per_task=rows_per_task)
+    fragments = chosen_fragments(snapshot, fragment_ids)
+    rows = sum(f.live_rows for f in fragments)
+    row_bytes = _row_bytes(snapshot, column, fragments)
+    memory_rows = memory_bytes // (row_bytes * SORT_COPIES)
+    run_rows = max(1, min(memory_rows, rows_per_task or ROWS_PER_TASK))
+    copies = MERGE_COPIES if has_keys(column.type) else SORT_COPIES
+    most_rows = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * copies)))
+    if rows_per_range:
+        ranges = -(-rows // rows_per_range)
+    if ranges is None and rows > run_rows:
+        ranges = max(-(-rows // most_rows), min(RANGES_PER_CORE * parallelism, -(-rows // ROWS_PER_TASK)))
+        ranges = whole_waves(ranges, parallelism)
+    ranges = max(1, min(ranges or 1, -(-rows // batch_size)))
+    if rows_per_task is None:
+        run_rows = max(run_rows, min(memory_rows, ranges * ROWS_PER_BLOCK))
+    # An empty table is one task too, so that its index is written like any other.
+    tasks = whole_waves(-(-rows // run_rows), parallelism) if rows > run_rows else 1
+    slices = cut_slices(fragments, tasks) if rows else [ScanSlice(())]
+    return BTreePlan(
+        pin=snapshot.pin(),
+        column=column.path,
+        field_id=column.field_id,
+        value_type=column.type,
+        name=name or f"{column_path}_idx",
+        fragments=tuple(f.id for f in fragments),
+        rows=rows,
+        row_bytes=row_bytes,
+        slices=tuple(slices),
+        run_rows=run_rows,
+        ranges=ranges,
+        batch_size=batch_size,
+        sample_rows=max(min(DRIVER_SAMPLE, 1024 * (ranges + 3)), SAMPLES_PER_RANGE * ranges),
+        storage_version=snapshot.storage_version,
+        stable_row_ids=snapshot.manifest.has_stable_row_ids,
+        memory_bytes=memory_bytes,
+    )
+
+
+def _indexable_column(snapshot: Snapshot, path: str) -> Column:
+    column = snapshot.column(path)
+    if not column.is_leaf or not BTREE.supports(column.type):
+        raise UnsupportedColumn(
+            f"column {path!r} of {snapshot.uri} has type {column.type}, which a B-tree cannot order",
+            "Index a column of numbers, strings, binaries, booleans, dates or times",
+        )
+    return column
+
+
+def _check_sizes(**sizes: int | None) -> None:
+    check_at_least_one(**sizes)
+    if sizes["ranges"] is not None and sizes["rows_per_range"] is not None:
+        raise InvalidArgument("ranges and rows_per_range contradict each other", "Give one of the two")
+    if (sizes["batch_size"] or 0) > MAX_BATCH_SIZE:
+        raise InvalidArgument(f"batch_size must be at most {MAX_BATCH_SIZE}", "The default is 4096")
+
+
+def _row_bytes(snapshot: Snapshot, column: Column, fragments: Sequence[Fragment]) -> int:
+    """Bytes of a value and its address; strings are measured on a few rows."""
+    try:
+        return max(1, column.type.bit_width // 8) + 8
+    except ValueError:
+        values = snapshot.sample_column(column, [f.id for f in fragments], 1000, seed=0)
+        return (values.nbytes // len(values) if len(values) else 8) + 16

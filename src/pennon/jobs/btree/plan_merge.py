@@ -1,0 +1,274 @@
+"""Plan the merge of B-tree segments: where to cut all of them, by their lookups alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.schema import Column
+from pennon.format.snapshot import Pin, Snapshot
+from pennon.index.btree.boundaries import boundaries_from_sample
+from pennon.index.btree.kind import BTREE
+from pennon.index.btree.lookup import PageFile
+from pennon.index.btree.order import SortedValues, argsort, has_keys, same_value
+from pennon.index.btree.pages import take
+from pennon.index.btree.row_sequence import Border, Stretch
+from pennon.index.btree.row_sequence import Sequence as RowSequence
+from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, MERGE_COPIES, RANGES_PER_CORE, SAMPLES_PER_RANGE, SORT_COPIES
+from pennon.jobs.shared.remap import Carrying, Source
+from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves
+
+# A range of this many times the rows aimed at is split, neighbours with less than this share of them are joined.
+SPLIT_BEYOND = 1.5
+# Rows of a task, in units of those of a task that builds.
+MERGED_PER_BUILT = 2
+JOIN_BELOW = 0.25
+
+
+@dataclass(frozen=True)
+class MergeRange:
+    """One task: the stretches of the sources that reach into a range, by the source's number.
+
+    `whole` names a page file (and its source) that may stand for the range, if the other stretches have no rows.
+    """
+
+    stretches: dict[int, Stretch]
+    rows: int
+    whole: tuple[int, PageFile] | None = None
+
+    @property
+    def is_untouched(self) -> bool:
+        return self.whole is not None and len(self.stretches) == 1
+
+
+@dataclass(frozen=True)
+class BTreeMerge:
+    """What a merge will do, known before it does anything. Rows are estimates, and rather too many."""
+
+    carrying: Carrying
+    field_id: int
+    value_type: pa.DataType
+    name: str
+    ranges: tuple[MergeRange, ...] = field(repr=False)
+    row_bytes: int
+    batch_size: int
+    storage_version: str
+    index_version: int
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.ranges)
+
+    @property
+    def copied_ranges(self) -> int:
+        """Ranges that are copied at the least."""
+        return sum(part.is_untouched for part in self.ranges)
+
+    @property
+    def task_memory_bytes(self) -> int:
+        """The most a task is expected to hold; the rows of a single source stream through it."""
+        merged = [part.rows for part in self.ranges if len(part.stretches) > 1]
+        return max(merged, default=0) * self.row_bytes * _copies(self.value_type)
+
+
+def plan_btree_merge(
+    snapshot: Snapshot,
+    column: Column,
+    carrying: Carrying,
+    *,
+    name: str,
+    parallelism: int,
+    memory_bytes: int,
+    may_copy: bool,
+) -> BTreeMerge:
+    """`may_copy`: the ids in the sources' files are today's and no value changed in place, so that files are right as
+    they are, but for rows that are gone."""
+    planner = _Planner(snapshot, carrying, column.type, may_copy)
+    row_bytes = max(sequence.row_bytes for sequence in planner.sequences)
+    most = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * _copies(column.type))))
+    stable = snapshot.manifest.has_stable_row_ids
+    return BTreeMerge(
+        carrying=carrying,
+        field_id=column.field_id,
+        value_type=column.type,
+        name=name,
+        ranges=tuple(planner.ranges(most, parallelism)),
+        row_bytes=row_bytes,
+        batch_size=planner.batch_size,
+        storage_version=snapshot.storage_version,
+        # Ids stay what they are: stable ids are those of version 0.
+        index_version=BTREE.version_for(stable) if carrying.stores_addresses else 0,
+    )
+
+
+def _copies(value_type: pa.DataType) -> int:
+    """Copies of a row alive at once; pieces of strings are large where they are merged by sorting."""
+    return MERGE_COPIES if has_keys(value_type) else SORT_COPIES
+
+
+@dataclass(frozen=True)
+class _Between:
+    """A range while it is planned, with the borders it lies between."""
+
+    low: Border | None
+    high: Border | None
+    part: MergeRange
+
+
+class _Planner:
+    """Where to cut, by the lookups of all sources alone."""
+
+    def __init__(self, snapshot: Snapshot, carrying: Carrying, value_type: pa.DataType, may_copy: bool) -> None:
+        self.sequences = [open_sequence(carrying.pin, source.segment, value_type) for source in carrying.sources]
+        rows = [_rows_in(snapshot, *pair) for pair in zip(carrying.sources, self.sequences, strict=True)]
+        self._rows, self._survivors = sum(rows), sum(rows)
+        if carrying.coverage <= snapshot.manifest.live:
+            self._survivors = min(self._rows, snapshot.manifest.rows_in(carrying.coverage))
+        self._page_rows = [r / max(1, s.lookup.pages) for r, s in zip(rows, self.sequences, strict=True)]
+        self._largest = max(range(len(rows)), key=rows.__getitem__)
+        self._may_copy = may_copy
+        self.batch_size = self.sequences[self._largest].lookup.batch_size
+
+    def ranges(self, most: int, parallelism: int) -> list[MergeRange]:
+        """One if a task can take all, else those of the largest source, where they have the right size."""
+        if self._survivors <= min(ROWS_PER_TASK, most) and not self._is_copyable(self._largest):
+            return [replace(between.part, rows=self._survivors) for between in self._between([])]
+        target = self._rows_aimed_at(most, parallelism)
+        borders: list[Border] = []
+        for between in self._between(_in_order(self._file_borders(target))):
+            borders += [between.low] if between.low is not None else []
+            part = between.part
+            limit = most if part.whole is not None else min(most, target * SPLIT_BEYOND)
+            if part.rows > limit and not part.is_untouched:
+                borders += self._split(between, target)
+        return self._joined([between.part for between in self._between(borders)], target * JOIN_BELOW)
+
+    def _rows_aimed_at(self, most: int, parallelism: int) -> int:
+        """Rows of a range. Merging is lighter work than building: tasks are larger, as long as every core has one."""
+        if self._rows <= min(ROWS_PER_TASK, most):
+            return min(ROWS_PER_TASK, most)
+        wanted = max(parallelism, -(-self._rows // (MERGED_PER_BUILT * ROWS_PER_TASK)))
+        ranges = max(-(-self._rows // most), min(RANGES_PER_CORE * parallelism, wanted))
+        return -(-self._rows // whole_waves(ranges, parallelism))
+
+    def _file_borders(self, target: int) -> Iterator[Border]:
+        """Where the page files of the largest source begin, and around files that can be copied."""
+        for number, sequence in enumerate(self.sequences):
+            for file in sequence.lookup.files:
+                begin, end = sequence.border_before(file.first_page), file.first_page + file.pages
+                if number == self._largest and file.first_page:
+                    yield begin
+                worthwhile = number == self._largest or file.pages * self._page_rows[number] >= target * JOIN_BELOW
+                if sequence.lookup.maxs[end - 1].is_valid and worthwhile and self._is_copyable(number):
+                    behind = sequence.border_behind(end - 1)
+                    if self._is_alone(number, begin, behind):
+                        yield from (begin, behind)
+
+    def _is_copyable(self, number: int) -> bool:
+        """Whether page files of a source may become part of the new tree: pages must have the same number of rows."""
+        sequence = self.sequences[number]
+        return self._may_copy and sequence.is_ranged and sequence.lookup.batch_size == self.batch_size
+
+    def _is_alone(self, number: int, begin: Border, behind: Border) -> bool:
+        others = (sequence for other, sequence in enumerate(self.sequences) if other != number)
+        return all(Stretch(other.cut(begin), other.cut(behind)).is_empty for other in others)
+
+    def _between(self, borders: Sequence[Border]) -> list[_Between]:
+        """The ranges between the borders that any source reaches into."""
+        cuts = [sequence.cuts(borders) for sequence in self.sequences]
+        found: list[_Between] = []
+        for at, (low, high) in enumerate(pairwise([None, *borders, None])):
+            stretches = {
+                number: stretch
+                for number, places in enumerate(cuts)
+                if not (stretch := Stretch(places[at], places[at + 1])).is_empty
+            }
+            if stretches:
+                found.append(_Between(low, high, self._range(stretches)))
+        return found
+
+    def _range(self, stretches: dict[int, Stretch]) -> MergeRange:
+        rows = round(sum(stretch.pages * self._page_rows[number] for number, stretch in stretches.items()))
+        sure = [number for number, stretch in stretches.items() if not stretch.is_inside_page]
+        if len(sure) != 1 or not self._is_copyable(sure[0]):
+            return MergeRange(stretches, rows)
+        file = self.sequences[sure[0]].whole_file(stretches[sure[0]])
+        return MergeRange(stretches, rows, None if file is None else (sure[0], file))
+
+    def _split(self, between: _Between, target: int) -> list[Border]:
+        """Borders inside a range, by the first values of its pages; a page counts by its rows."""
+        unit = max(1, target // SAMPLES_PER_RANGE)
+        minima: list[pa.Array] = []
+        for number, stretch in between.part.stretches.items():
+            first = stretch.start.page + (stretch.start.value is not None)
+            step = unit / max(1e-9, self._page_rows[number])
+            # One in many pages, or a page many times.
+            picks = np.arange(first + step / 2, stretch.last_page, step).astype(np.int64)
+            minima.append(self.sequences[number].lookup.mins.take(pa.array(picks)))
+        pieces = -(-between.part.rows // target)
+        found = boundaries_from_sample(pa.concat_arrays(minima), pieces)
+        inner = [Border(None, share) for share in found.null_shares]
+        inner += [Border(take(found.values, np.array([i])), share) for i, share in enumerate(found.shares)]
+        return [_within(border, between) for border in inner]
+
+    def _joined(self, parts: Sequence[MergeRange], below: float) -> list[MergeRange]:
+        joined: list[MergeRange] = []
+        for part in parts:
+            last = joined[-1] if joined else None
+            small = last is not None and last.rows + part.rows < below
+            if last is None or not small or last.whole is not None or part.whole is not None:
+                joined.append(part)
+                continue
+            stretches = dict(last.stretches)
+            for number, stretch in part.stretches.items():
+                stretches[number] = Stretch(stretches.get(number, stretch).start, stretch.stop)
+            joined[-1] = MergeRange(stretches, last.rows + part.rows)
+        return joined
+
+
+def _rows_in(snapshot: Snapshot, source: Source, sequence: RowSequence) -> int:
+    """At most how many rows a source has; a single page is seldom full."""
+    rows = sequence.lookup.pages * sequence.lookup.batch_size
+    known = [snapshot.manifest.fragments.get(fragment) for fragment in source.coverage]
+    if sequence.lookup.pages > 1 or None in known:
+        return rows
+    return min(rows, sum(fragment.physical_rows for fragment in known if fragment is not None))
+
+
+def _in_order(borders: Iterator[Border]) -> list[Border]:
+    found = list(borders)
+    arrays = [border.value for border in found if border.value is not None]
+    if not arrays:
+        return sorted(found, key=lambda border: border.share)
+    values = pa.concat_arrays(arrays)
+    ascending = SortedValues(take(values, argsort(values)))
+
+    def place(border: Border) -> tuple[int, float]:
+        return (-1 if border.value is None else ascending.position(border.value[0], "left"), border.share)
+
+    return sorted(found, key=place)
+
+
+def _within(border: Border, between: _Between) -> Border:
+    """A share of those rows of a value that lie in a range, as a share of all rows of that value."""
+    low = between.low.share if between.low is not None and _at_same_value(between.low, border) else 0.0
+    high = between.high.share if between.high is not None and _at_same_value(between.high, border) else 1.0
+    return Border(border.value, low + border.share * (high - low))
+
+
+def _at_same_value(left: Border, right: Border) -> bool:
+    if left.value is None or right.value is None:
+        return left.value is right.value
+    return same_value(left.value[0], right.value[0])
+
+
+@lru_cache(maxsize=256)
+def open_sequence(pin: Pin, segment: IndexSegment, value_type: pa.DataType) -> RowSequence:
+    """Opened once per process: every range asks for most sources."""
+    return RowSequence(pin.open().store, segment, value_type)

@@ -1,0 +1,143 @@
+"""Plan a kNN join: whether one task holds the index, or how its partitions are dealt out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from pennon.format.snapshot import Pin
+from pennon.index.cache import ByteCache
+from pennon.jobs.shared.tasks import whole_waves
+from pennon.jobs.vector.build import cut_by_weight
+from pennon.query.catalog import Catalog
+from pennon.query.scan.execute import parse
+from pennon.query.search.join_search import JoinSearch, Stretch
+from pennon.query.search.probe import DEFAULT_NPROBES
+from pennon.query.search.request import SearchRequest, read_request
+from pennon.query.search.result_table import check_columns
+from pennon.query.search.source import Source, usable_source
+from pennon.text import human_bytes, in_lines, plural
+
+# Shares of a task's memory: partitions of the index, and a block of queries with all that is found for it.
+INDEX_SHARE, BLOCK_SHARE = 2, 8
+# A loaded row also has a place among the rows that are alive: an address, or whether it is.
+ALIVE_BYTES = 9
+# Distances and addresses of a candidate, twice where they are merged.
+CANDIDATE_BYTES = 24
+MOST_BLOCK_ROWS = 1 << 15
+# Tasks that merge and finish, for every core: they come in short waves, so that no core waits long for the last.
+HOME_WAVES = 2
+
+
+@dataclass(frozen=True)
+class KnnJoinPlan:
+    """What a join will do, known before anything runs. Small: tasks open models and partitions from the table's files.
+
+    Without `groups`, every task searches the whole index for its own queries. Otherwise a group is some partitions of
+    the index that one task loads and answers for; `homes` tasks bring the answers together.
+    """
+
+    pin: Pin
+    request: SearchRequest
+    query_column: str
+    segments: tuple[str, ...] = field(repr=False)
+    left_out: tuple[str, ...] = field(repr=False)
+    index_rows: int
+    index_bytes: int  # of all partitions when loaded
+    measured_rows: int  # in fragments that no segment covers
+    block_rows: int
+    memory_bytes: int
+    groups: tuple[tuple[Stretch, ...], ...] = field(default=(), repr=False)
+    homes: int = 0
+
+    def open(self) -> JoinSearch:
+        """The searches of this join, shared by its tasks in one worker process."""
+        return _open(self)
+
+    def __str__(self) -> str:
+        request = self.request
+        held = f"{plural(self.index_rows, 'row')} in {plural(len(self.segments), 'segment')}"
+        lines = [
+            f"kNN join with {self.pin.location.shown}, version {self.pin.version}",
+            f"  nearest  {plural(request.k, 'row')} by {request.metric} of column {request.column}",
+            f"  index    {request.index or 'none'}: {held}, {human_bytes(self.index_bytes)} when loaded",
+        ]
+        if self.measured_rows:
+            lines.append(f"  measure  {plural(self.measured_rows, 'row')}, once for every block of queries")
+        dealt = f"{plural(len(self.groups), 'group')} of partitions, then {plural(self.homes, 'task')} that merge"
+        lines.append(f"  tasks    {dealt if self.groups else 'as many as the frame has partitions'}")
+        lines.append(
+            f"  memory   {human_bytes(self.memory_bytes)} a task, {plural(self.block_rows, 'query', 'queries')} at once"
+        )
+        return in_lines(lines)
+
+
+def plan_knn_join(
+    catalog: Catalog, request: SearchRequest, query_column: str, memory_bytes: int, parallelism: Callable[[], int]
+) -> KnnJoinPlan:
+    """Reads the centroids of segments and the lengths of their partitions. `parallelism` is asked for at need only."""
+    snapshot = catalog.snapshot
+    check_columns(snapshot, request)
+    question = read_request(snapshot, request, (), many=True)
+    if request.filter is not None:
+        parse(snapshot, request.filter)
+    source = usable_source(catalog, question)
+    left_out = tuple(skipped.uuid for skipped in catalog.skipped)
+    sizes = _sizes(source)
+    index_bytes = int(sum(size.sum() for size in sizes))
+    fits = index_bytes <= memory_bytes // INDEX_SHARE
+    groups = () if fits else _groups(sizes, memory_bytes // INDEX_SHARE, parallelism())
+    per_segment = request.nprobes or DEFAULT_NPROBES
+    answers = min(max(1, len(groups)), max(1, per_segment * len(source.segments)))
+    query_bytes = (
+        2 * question.queries.itemsize * question.queries.shape[1] + answers * question.wanted * CANDIDATE_BYTES
+    )
+    return KnnJoinPlan(
+        pin=snapshot.pin(),
+        # Settled here, so that tasks have nothing to choose.
+        request=replace(
+            request, metric=source.metric.value, index=source.index, use_index=source.index is not None, threads=1
+        ),
+        query_column=query_column,
+        segments=tuple(segment.usable.segment.uuid for segment in source.segments),
+        left_out=left_out,
+        index_rows=sum(int(segment.opened.lengths.sum()) for segment in source.segments),
+        index_bytes=index_bytes,
+        measured_rows=snapshot.manifest.rows_in(source.exact),
+        block_rows=int(min(MOST_BLOCK_ROWS, max(64, memory_bytes // BLOCK_SHARE // query_bytes))),
+        memory_bytes=memory_bytes,
+        groups=groups,
+        homes=0 if fits else HOME_WAVES * parallelism(),
+    )
+
+
+def _sizes(source: Source) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Bytes of each partition of each segment, when loaded."""
+    return [segment.opened.lengths * (segment.opened.row_bytes + ALIVE_BYTES) for segment in source.segments]
+
+
+def _groups(
+    sizes: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]], budget: int, parallelism: int
+) -> tuple[tuple[Stretch, ...], ...]:
+    """Stretches of partitions, one segment after another, in groups of about equal size within the budget."""
+    # Half of it, since a cut falls behind the partition that crosses the line.
+    wanted = whole_waves(max(1, -(-int(sum(map(np.sum, sizes))) // max(1, budget // 2))), parallelism)
+    segments = np.repeat(np.arange(len(sizes)), [len(size) for size in sizes])
+    numbers = np.concatenate([np.arange(len(size)) for size in sizes])
+    groups: list[tuple[Stretch, ...]] = []
+    for start, end in pairwise(cut_by_weight(np.concatenate(sizes) + 1.0, wanted)):
+        edges = [start, *(np.flatnonzero(np.diff(segments[start:end])) + start + 1).tolist(), end]
+        groups.append(tuple((int(segments[a]), int(numbers[a]), int(numbers[b - 1]) + 1) for a, b in pairwise(edges)))
+    return tuple(groups)
+
+
+@lru_cache(maxsize=1)
+def _open(plan: KnnJoinPlan) -> JoinSearch:
+    """Only one: a worker that goes on to another join drops what it holds of the last."""
+    return JoinSearch(
+        Catalog.read(plan.pin.open(), ByteCache(plan.memory_bytes // INDEX_SHARE)), plan.request, plan.left_out
+    )

@@ -1,0 +1,141 @@
+"""k-means on Spark, for training sets or numbers of centroids too large for one process.
+
+The driver finds centroids to begin with in a part of the sample. Then, pass by pass, every task assigns its part of
+the sample and sends the sums of each centroid's points to the reducer of that centroid; the driver moves the centroids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.engine import Engine
+from pennon.format.lance_file import LanceFile, write_lance_file
+from pennon.format.snapshot import Pin
+from pennon.format.store import Store
+from pennon.index.vector.kmeans import STRIDE, TOLERANCE, Partials, hierarchical_start, partials, updated
+from pennon.index.vector.vectors import Vectors, list_type, to_lists, to_matrix
+from pennon.jobs.vector.plan import VectorPlan
+from pennon.jobs.vector.sample import SampleFile, read_sample
+
+# Vectors of the sample that the driver looks at, for each centroid it begins with.
+START_ROWS = 16
+# Sums are float64: two copies of those of one reducer.
+SUM_COPIES = 3
+
+
+def train_on_spark(
+    engine: Engine, store: Store, plan: VectorPlan, files: Sequence[SampleFile], scratch: str
+) -> Vectors:
+    """Centroids in float32. Equal plans and samples give equal centroids, whichever task comes in first."""
+    spherical = not plan.metric.by_l2
+    most = plan.memory_bytes // (plan.vector_bytes * SUM_COPIES)
+    start_rows = max(plan.num_partitions, min(plan.num_partitions * START_ROWS, most))
+    start = read_sample(store, plan, files, start_rows)
+    centroids = hierarchical_start(start, plan.num_partitions, spherical=spherical, seed=plan.seed).astype(np.float32)
+    reducers = max(engine.parallelism, plan.num_partitions * plan.dim * 8 * SUM_COPIES // plan.memory_bytes)
+    bounds = tuple(np.linspace(0, plan.num_partitions, reducers + 1).astype(int).tolist())
+    tasks = [(number, group) for number, group in enumerate(_groups(files, engine.parallelism))]
+    loss = np.inf
+    for number in range(plan.max_iters):
+        path = _write_centroids(store, scratch, f"centroids-{number:03d}.lance", centroids, plan.storage_version)
+        found = _pass(engine, plan, tasks, path, bounds, spherical, f"train, pass {number + 1}")
+        ends = loss - found.loss <= TOLERANCE * found.loss or number == plan.max_iters - 1
+        stride, refill = (1.0, np.inf) if ends else (STRIDE, 0.0)
+        centroids = updated(
+            centroids, found, spherical=spherical, stride=stride, refill=refill, seed=plan.seed + number
+        )
+        loss = found.loss
+        if ends:
+            break
+    return centroids
+
+
+def _pass(
+    engine: Engine,
+    plan: VectorPlan,
+    tasks: Sequence[tuple[int, tuple[SampleFile, ...]]],
+    path: str,
+    bounds: tuple[int, ...],
+    spherical: bool,
+    stage: str,
+) -> Partials:
+    send = partial(_assign_part, plan.pin, path, bounds, spherical)
+    rows = sum(file.rows for _, files in tasks for file in files)
+    parts = engine.exchange(stage, send, tasks, partial(_add_up, bounds, plan.dim), len(bounds) - 1, rows=rows)
+    empty = [_no_points(end - start, plan.dim) for start, end in pairwise(bounds)]
+    ranges = [parts.get(number, nothing) for number, nothing in enumerate(empty)]
+    return Partials(
+        np.concatenate([part.sums for part in ranges]),
+        np.concatenate([part.counts for part in ranges]),
+        np.concatenate([part.losses for part in ranges]),
+    )
+
+
+def _assign_part(
+    pin: Pin, path: str, bounds: tuple[int, ...], spherical: bool, task: tuple[int, tuple[SampleFile, ...]]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Map task: what a part of the sample says of the centroids, cut by reducer."""
+    number, files = task
+    store = pin.open().store
+    centroids = _vectors(LanceFile(store, path).read())
+    found = _no_points(*centroids.shape)
+    for file in files:
+        opened = LanceFile(store, file.path)
+        for batch in opened.batches(0, file.rows):
+            found += partials(to_matrix(batch.column(0))[0], centroids, spherical=spherical)
+    for reducer, (start, end) in enumerate(pairwise(bounds)):
+        filled = np.flatnonzero(found.counts[start:end]) + start
+        if len(filled):
+            yield reducer, _to_batch(number, filled, found)
+
+
+def _add_up(bounds: tuple[int, ...], dim: int, reducer: int, batches: Iterator[pa.RecordBatch]) -> Partials:
+    """Reduce task: sums of floats, so in the order of the tasks."""
+    start, end = bounds[reducer], bounds[reducer + 1]
+    rows = pa.Table.from_batches(batches).combine_chunks()
+    columns = {name: rows.column(name).to_numpy() for name in ("task", "centroid", "count", "loss")}
+    order = np.lexsort((columns["task"], columns["centroid"]))
+    own = columns["centroid"][order] - start
+    found = _no_points(end - start, dim)
+    np.add.at(found.sums, own, _vectors(rows.select(["sums"]))[order])
+    np.add.at(found.counts, own, columns["count"][order])
+    np.add.at(found.losses, own, columns["loss"][order])
+    return found
+
+
+def _to_batch(number: int, filled: npt.NDArray[np.int64], found: Partials) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "task": pa.array(np.full(len(filled), number)),
+            "centroid": pa.array(filled),
+            "count": pa.array(found.counts[filled]),
+            "loss": pa.array(found.losses[filled]),
+            "sums": to_lists(found.sums[filled]),
+        }
+    )
+
+
+def _groups(files: Sequence[SampleFile], count: int) -> list[tuple[SampleFile, ...]]:
+    return [group for i in range(count) if (group := tuple(files[i::count]))]
+
+
+def _no_points(centroids: int, dim: int) -> Partials:
+    return Partials(np.zeros((centroids, dim)), np.zeros(centroids, dtype=np.int64), np.zeros(centroids))
+
+
+def _write_centroids(store: Store, scratch: str, name: str, centroids: Vectors, storage_version: str) -> str:
+    schema = pa.schema([pa.field("centroid", list_type(pa.from_numpy_dtype(centroids.dtype), centroids.shape[1]))])
+    batch = pa.record_batch([to_lists(centroids)], schema=schema)
+    write_lance_file(store, scratch, name, schema, [batch], storage_version)
+    return f"{scratch}/{name}"
+
+
+def _vectors(rows: pa.Table) -> npt.NDArray[Any]:
+    return to_matrix(rows.column(0).combine_chunks())[0]

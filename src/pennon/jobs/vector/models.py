@@ -1,0 +1,55 @@
+"""The trained models of a vector index, on their way from the driver to the tasks: the files of an empty index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from pennon.format.snapshot import Pin
+from pennon.format.store import Location, Store, open_store
+from pennon.index.vector.files.storage import VectorFiles, write_auxiliary, write_index
+from pennon.index.vector.ivf import Ivf, Layout
+from pennon.index.vector.kinds import SubIndex, VectorKind
+from pennon.index.vector.quantizers.base import Quantizer
+
+
+@dataclass(frozen=True)
+class Models:
+    """What all tasks of a build share."""
+
+    ivf: Ivf
+    quantizer: Quantizer
+
+    def same_as(self, other: Models) -> bool:
+        """Whether codes of both may share a segment."""
+        mine, theirs = self.quantizer.to_metadata(), other.quantizer.to_metadata()
+        alike = type(self.quantizer) is type(other.quantizer) and mine == theirs
+        return alike and np.array_equal(self.ivf.centroids, other.ivf.centroids)
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Where a task finds the models: in the files of a segment, perhaps an empty one. Closures stay small, and a worker
+    reads them once for all its tasks."""
+
+    location: Location
+    directory: str
+
+    def load(self) -> Models:
+        return _load(self)
+
+
+def write_models(store: Store, pin: Pin, directory: str, models: Models, storage_version: str) -> ModelFiles:
+    kind = VectorKind(SubIndex.FLAT, type(models.quantizer))
+    empty = Layout.empty(models.ivf.num_partitions)
+    write_auxiliary(store, directory, models.quantizer, empty, (), storage_version)
+    write_index(store, directory, kind, models.ivf, storage_version)
+    return ModelFiles(pin.location, directory)
+
+
+@lru_cache(maxsize=8)
+def _load(files: ModelFiles) -> Models:
+    found = VectorFiles(open_store(files.location), files.directory)
+    return Models(found.ivf, found.quantizer)

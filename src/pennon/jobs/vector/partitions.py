@@ -1,0 +1,249 @@
+"""The reduce side of a vector build: what came in for neighbouring partitions becomes runs, and graphs over them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Protocol
+from uuid import uuid4
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.engine.spill import held
+from pennon.errors import BuildFailed
+from pennon.format.index_metadata import IndexFile
+from pennon.format.lance_file import write_lance_file
+from pennon.format.snapshot import ScanSlice
+from pennon.format.store import Store
+from pennon.index.vector.files.storage import ROW_ID, Partition, auxiliary_schema, pack_partition, write_auxiliary
+from pennon.index.vector.hnsw.build import build_graph
+from pennon.index.vector.hnsw.graph import GRAPH_SCHEMA
+from pennon.index.vector.ivf import Layout
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.quantizers.base import Columns, Quantizer, concat_columns, take_columns
+from pennon.index.vector.quantizers.flat import COLUMN as FLAT_COLUMN
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.vectors import to_lists, to_matrix
+from pennon.jobs.shared.cleanup import discarding
+from pennon.jobs.vector.models import ModelFiles, Models
+from pennon.jobs.vector.plan import VectorPlan
+from pennon.jobs.vector.sample import indexable_vectors
+
+PARTITION = "__partition"
+TALLY_SCHEMA = pa.schema([("scanned", pa.int64()), ("indexed", pa.int64()), ("loss", pa.float64())])
+
+# Vectors written at once where they did not travel; the writer is slower with more.
+WRITTEN_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the map tasks saw, for the check at the end and the loss of the index."""
+
+    scanned: int = 0
+    indexed: int = 0
+    loss: float = 0.0
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The files of the segment, in a directory of the attempt that wrote them."""
+
+    uuid: str
+    files: tuple[IndexFile, ...]
+
+    @property
+    def directory(self) -> str:
+        return f"_indices/{self.uuid}"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Neighbouring partitions, written by one reducer: to a file of their own, or whole where it has all of them."""
+
+    first: int
+    lengths: tuple[int, ...]
+    path: str = ""
+    graphs: GraphRuns | None = None
+    whole: Whole | None = None
+
+
+@dataclass(frozen=True)
+class GraphRuns:
+    path: str
+    lengths: tuple[int, ...]
+    metadata: tuple[str, ...]
+
+
+class Partitions(Protocol):
+    """Neighbouring partitions, which may be gone through several times."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]: ...
+
+    def __iter__(self) -> Iterator[Partition]: ...
+
+
+# The rows of a partition's graph and what is said of it, by the partition's number and rows.
+DrawGraph = Callable[[int, Partition], tuple[pa.RecordBatch, str]]
+
+
+def write_runs(
+    plan: VectorPlan,
+    files: ModelFiles,
+    scratch: str,
+    bounds: tuple[int, ...],
+    number: int,
+    batches: Iterator[pa.RecordBatch],
+) -> Runs | Tally:
+    """Reduce task: the partitions of one reducer in order, with their graphs, in files of this attempt alone."""
+    if number == len(bounds) - 1:
+        return _total(batches)
+    models = files.load()
+    first, end = bounds[number], bounds[number + 1]
+    partitions = _Received(held(batches, plan.memory_bytes // 2), first, end)
+    if plan.fetches_vectors:
+        whole = write_whole(plan, models, Layout.of(partitions.lengths), _fetched(plan, models.quantizer, partitions))
+        return Runs(first, partitions.lengths, whole=whole)
+    return write_partitions(plan, models, scratch, first, partitions, partial(draw_graph, plan, models))
+
+
+def write_partitions(
+    plan: VectorPlan, models: Models, scratch: str, first: int, partitions: Partitions, draw: DrawGraph
+) -> Runs:
+    """Neighbouring partitions in order, with their graphs, in files of this attempt alone."""
+    store, lengths = plan.pin.open().store, partitions.lengths
+    packed = (pack_partition(models.quantizer, partition) for partition in partitions if len(partition))
+    if plan.hnsw is None and len(lengths) == models.ivf.num_partitions:
+        return Runs(first, lengths, whole=write_whole(plan, models, Layout.of(lengths), packed))
+    attempt = f"{first:05d}-{secrets.token_hex(4)}"
+    schema, name = auxiliary_schema(models.quantizer), f"codes-{attempt}.lance"
+    write_lance_file(store, scratch, name, schema, packed, plan.storage_version)
+    graphs = None
+    if plan.hnsw is not None:
+        graphs = _write_graphs(plan, store, scratch, f"graphs-{attempt}.lance", first, partitions, draw)
+    return Runs(first, lengths, f"{scratch}/{name}", graphs)
+
+
+def _total(batches: Iterator[pa.RecordBatch]) -> Tally:
+    rows = pa.Table.from_batches(batches, TALLY_SCHEMA)
+    scanned, indexed, loss = (column.to_numpy() for column in rows.columns)
+    # Sorted first: a sum of floats must not depend on which task came in first.
+    return Tally(int(scanned.sum()), int(indexed.sum()), float(np.sort(loss).sum()))
+
+
+class _Received:
+    """What came in for neighbouring partitions. Batches are in the order of partitions, so that a partition is a slice
+    of each, and only one partition at a time is put together."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], first: int, end: int) -> None:
+        self._pieces = [_from_batch(batch) for batch in batches]
+        self._slices: list[list[tuple[int, int, int]]] = [[] for _ in range(first, end)]
+        for number, (partitions, _, _) in enumerate(self._pieces):
+            starts = np.flatnonzero(np.diff(partitions, prepend=partitions[:1] + 1))
+            for start, stop in pairwise([*starts.tolist(), len(partitions)]):
+                self._slices[int(partitions[start]) - first].append((number, start, stop))
+        self._lengths = tuple(sum(stop - start for _, start, stop in slices) for slices in self._slices)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return self._lengths
+
+    def __iter__(self) -> Iterator[Partition]:
+        """Partitions in order, their row ids ascending."""
+        empty = self._pieces[0][2]
+        for slices in self._slices:
+            if not slices:
+                yield Partition(np.empty(0, dtype=np.uint64), {name: column[:0] for name, column in empty.items()})
+                continue
+            row_ids = np.concatenate([self._pieces[piece][1][start:stop] for piece, start, stop in slices])
+            parts = [
+                {name: column[start:stop] for name, column in self._pieces[piece][2].items()}
+                for piece, start, stop in slices
+            ]
+            columns = concat_columns(parts)
+            order = np.argsort(row_ids)
+            yield Partition(row_ids[order], take_columns(columns, order))
+
+
+def _fetched(plan: VectorPlan, quantizer: Quantizer, partitions: Iterable[Partition]) -> Iterator[pa.RecordBatch]:
+    """The rows of FLAT, whose vectors did not travel: a scan brings them in the order of addresses, from which they are
+    picked in the order of partitions."""
+    addresses = np.concatenate([partition.row_ids for partition in partitions])
+    order = np.argsort(addresses)
+    ascending = addresses[order]
+    vectors = np.empty((len(addresses), plan.dim), dtype=plan.element)
+    snapshot, seen = plan.pin.open(), 0
+    for values, scanned in snapshot.scan_column(
+        snapshot.column(plan.column), ScanSlice(plan.fragments), plan.batch_rows
+    ):
+        found, kept = indexable_vectors(plan, values)
+        some = slice(seen, seen + len(found))
+        if not np.array_equal(ascending[some], scanned[kept]):
+            raise BuildFailed(
+                f"two scans of {plan.column!r} found different rows", "Nothing was committed; report this"
+            )
+        vectors[some] = found
+        seen += len(found)
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(len(order))
+    step = max(1, WRITTEN_BYTES // plan.vector_bytes)
+    for start in range(0, len(addresses), step):
+        some = slice(start, start + step)
+        picked = vectors.take(places[some], axis=0)
+        yield pack_partition(quantizer, Partition(addresses[some], {FLAT_COLUMN: picked}))
+
+
+def _write_graphs(
+    plan: VectorPlan, store: Store, scratch: str, name: str, first: int, partitions: Partitions, draw: DrawGraph
+) -> GraphRuns:
+    lengths: list[int] = []
+    metadata: list[str] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number, partition in enumerate(partitions, first):
+            batch, said = draw(number, partition)
+            lengths.append(batch.num_rows)
+            metadata.append(said)
+            if batch.num_rows:
+                yield batch
+
+    write_lance_file(store, scratch, name, GRAPH_SCHEMA, batches(), plan.storage_version)
+    return GraphRuns(f"{scratch}/{name}", tuple(lengths), tuple(metadata))
+
+
+def draw_graph(plan: VectorPlan, models: Models, number: int, partition: Partition) -> tuple[pa.RecordBatch, str]:
+    """The graph over a partition, as `index.idx` holds it."""
+    assert plan.hnsw is not None
+    quantizer: Any = models.quantizer
+    # FLAT measures cosine by 1 - x·y, the other quantizers by l2.
+    by_l2 = plan.metric is Metric.L2 or (plan.metric is Metric.COSINE and not isinstance(quantizer, FlatQuantizer))
+    points = quantizer.points(partition.columns)
+    return build_graph(points, by_l2=by_l2, params=plan.hnsw, seed=plan.seed + number).to_columns()
+
+
+def write_whole(plan: VectorPlan, models: Models, layout: Layout, batches: Iterable[pa.RecordBatch]) -> Whole:
+    uuid = str(uuid4())
+    store = plan.pin.open().store
+    with discarding(store, uuid):
+        file = write_auxiliary(store, f"_indices/{uuid}", models.quantizer, layout, batches, plan.storage_version)
+    return Whole(uuid, (file,))
+
+
+def to_batch(partitions: npt.NDArray[np.uint32], row_ids: npt.NDArray[np.uint64], columns: Columns) -> pa.RecordBatch:
+    arrays = {PARTITION: pa.array(partitions), ROW_ID: pa.array(row_ids)}
+    for name, column in columns.items():
+        arrays[name] = to_lists(column) if column.ndim == 2 else pa.array(column)
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _from_batch(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint64], Columns]:
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        columns[name] = to_matrix(column)[0] if pa.types.is_fixed_size_list(column.type) else column.to_numpy()
+    return columns.pop(PARTITION), columns.pop(ROW_ID), columns

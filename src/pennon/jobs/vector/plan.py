@@ -1,0 +1,372 @@
+"""Plan a vector index: rows, partitions, codes, tasks, memory; nothing is read of the vectors yet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.errors import InvalidArgument, UnsupportedColumn
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.schema import Column
+from pennon.format.snapshot import Pin, ScanSlice, Snapshot
+from pennon.index.vector.files.details import VectorDetails
+from pennon.index.vector.files.storage import VectorFiles
+from pennon.index.vector.hnsw.graph import HnswParams, params_of
+from pennon.index.vector.kind import VECTOR
+from pennon.index.vector.kinds import SubIndex, VectorKind, vector_kind
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
+from pennon.index.vector.quantizers.rabitq.layout import blocked_width
+from pennon.index.vector.quantizers.rabitq.quantizer import RabitQuantizer
+from pennon.index.vector.quantizers.sq import ScalarQuantizer
+from pennon.index.vector.vectors import Vectors
+from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
+from pennon.jobs.vector.models import ModelFiles
+from pennon.jobs.vector.options import (
+    VectorOptions,
+    check_options,
+    code_shape,
+    given_centroids,
+    given_codebook,
+    graph_params,
+    partitions_for,
+)
+from pennon.text import human_bytes, in_lines, plural
+
+# Vectors of one map task: long enough that starting it does not matter, short enough that the last wave is short.
+TASK_BYTES = 64 << 20
+# Vectors held at once by a map task; every temporary of assignment and encoding is at most as large. The C library
+# hands arrays of 32 MiB and more back to the system, and takes each anew page by page.
+BATCH_BYTES = 24 << 20
+BATCH_COPIES = 5
+# Codes of a reducer: as received, on their way in and out, and the partition in hand.
+REDUCE_COPIES = 4
+# Graphs take long to build and partitions differ in size: more reducers even out.
+GRAPH_WAVES = 4
+# Training in one process holds the sample, its distances and a copy.
+TRAIN_COPIES = 3
+# With more centroids, assigning the sample again and again is work for the cluster.
+MOST_LOCAL_PARTITIONS = 4096
+# Rows of the sample for each partition that tell how large partitions will be.
+WEIGHED_ROWS = 32
+# Codewords are trained on so many vectors each.
+SAMPLES_PER_CODEWORD = 256
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """What a build will do, known before it does anything."""
+
+    pin: Pin
+    column: str
+    field_id: int
+    value_type: pa.DataType
+    name: str
+    kind: VectorKind
+    metric: Metric
+    fragments: tuple[int, ...] = field(repr=False)
+    rows: int
+    slices: tuple[ScanSlice, ...] = field(repr=False)
+    num_partitions: int
+    partitions_asked_for: bool
+    num_sub_vectors: int | None
+    num_bits: int | None
+    hnsw: HnswParams | None
+    sample_rows: int
+    train_rows: int  # of the sample, for the centroids
+    max_iters: int
+    seed: int
+    batch_rows: int
+    reducers: int
+    memory_bytes: int
+    storage_version: str
+    stable_row_ids: bool
+    centroids: Vectors | None = field(default=None, repr=False)
+    codebook: Vectors | None = field(default=None, repr=False)
+    models: ModelFiles | None = None  # of an index that exists, to be used as they are
+
+    def for_tasks(self) -> VectorPlan:
+        """Without the models a user gave, which tasks read from files."""
+        return replace(self, centroids=None, codebook=None)
+
+    @property
+    def dim(self) -> int:
+        return self.value_type.list_size
+
+    @property
+    def element(self) -> np.dtype[Any]:
+        return np.dtype(self.value_type.value_type.to_pandas_dtype())
+
+    @property
+    def vector_bytes(self) -> int:
+        return self.dim * self.element.itemsize
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of a row in `auxiliary.idx`, its id among them."""
+        return 8 + _code_bytes(self.kind, self.dim, self.vector_bytes, self.num_sub_vectors, self.num_bits)
+
+    @property
+    def trains_on_driver(self) -> bool:
+        """Whether k-means runs in one process; else its iterations run on Spark."""
+        fits = self.train_rows * self.vector_bytes * TRAIN_COPIES <= self.memory_bytes
+        return self.centroids is not None or (fits and self.num_partitions <= MOST_LOCAL_PARTITIONS)
+
+    @property
+    def fetches_vectors(self) -> bool:
+        """Whether the one reducer of a FLAT index scans the vectors itself, instead of being sent them."""
+        flat = self.kind == VectorKind(SubIndex.FLAT, FlatQuantizer)
+        return flat and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
+
+    @property
+    def task_memory_bytes(self) -> int:
+        """The most a task is expected to hold, beside the models."""
+        mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES
+        # A graph is built over the points of one partition, with all links of its nodes in hand.
+        graph = self.partition_rows * (4 * self.dim + 8 * self.graph_bytes) if self.hnsw else 0
+        reduced = self.rows // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
+        return max(mapped, reduced) + 2 * self.model_bytes
+
+    @property
+    def model_bytes(self) -> int:
+        return self.num_partitions * self.vector_bytes
+
+    @property
+    def index_bytes(self) -> int:
+        return self.rows * (self.code_bytes + self.graph_bytes) + self.model_bytes
+
+    @property
+    def graph_bytes(self) -> int:
+        """Of a node: about m links of 8 bytes, of up to 2m on level 0 and few above."""
+        return self.hnsw.m * 9 + 4 if self.hnsw else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "table": self.pin.location.shown,
+            "version": self.pin.version,
+            "name": self.name,
+            "type": self.kind.name,
+            "column": self.column,
+            "metric": self.metric.value,
+            "dimension": self.dim,
+            "rows": self.rows,
+            "fragments": len(self.fragments),
+            "num_partitions": self.num_partitions,
+            "num_sub_vectors": self.num_sub_vectors,
+            "num_bits": self.num_bits,
+            "sample_rows": self.sample_rows,
+            "trained_on": "driver" if self.trains_on_driver else "executors",
+            "tasks": len(self.slices),
+            "reducers": self.reducers,
+            "task_memory_bytes": self.task_memory_bytes,
+            "index_bytes": self.index_bytes,
+        }
+
+    def __str__(self) -> str:
+        codes = f"{self.code_bytes} bytes a row"
+        if self.num_sub_vectors:
+            codes += f": {self.num_sub_vectors} sub-vectors of {self.num_bits} bits"
+        elif self.num_bits:
+            codes += f": {plural(self.num_bits, 'bit')} a dimension"
+        if self.models is not None:
+            training = "none, the models of the index are used"
+        elif self.centroids is not None:
+            training = "centroids as given"
+        else:
+            where = "on the driver" if self.trains_on_driver else "on the executors"
+            training = f"k-means {where}, at most {self.max_iters} iterations"
+        tasks = plural(len(self.slices), "map task")
+        lines = [
+            f"{self.kind.name} index {self.name!r} on {self.column} ({self.value_type.value_type}[{self.dim}])",
+            f"table     {self.pin.location.shown}, version {self.pin.version}",
+            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
+            f"distance  {self.metric}",
+            f"clusters  {plural(self.num_partitions, 'partition')} of about {self.partition_rows:,} rows",
+            f"codes     {codes}",
+            f"training  {training}",
+            f"sample    {self.sample_rows:,} rows, {human_bytes(self.sample_rows * self.vector_bytes)}",
+            f"work      {tasks}, {self.reducers} to write, about {human_bytes(self.task_memory_bytes)} a task",
+            f"files     about {human_bytes(self.index_bytes)}",
+        ]
+        if self.hnsw:
+            lines.insert(6, f"graphs    HNSW, m={self.hnsw.m}, ef_construction={self.hnsw.ef_construction}")
+        return in_lines(lines)
+
+    @property
+    def partition_rows(self) -> int:
+        return -(-self.rows // self.num_partitions)
+
+    def details(self, quantizer: Any) -> bytes:
+        """What the manifest will say of the index."""
+        return VectorDetails.of(self.kind, quantizer, self.hnsw, max(1, self.partition_rows)).to_bytes()
+
+
+def plan_vector(
+    snapshot: Snapshot,
+    column_path: str,
+    index_type: str,
+    options: VectorOptions,
+    *,
+    name: str | None = None,
+    fragment_ids: Sequence[int] | None = None,
+    parallelism: int = 1,
+    memory_bytes: int,
+    rows_per_task: int | None = None,
+) -> VectorPlan:
+    column = _vector_column(snapshot, column_path)
+    kind, metric, dim = vector_kind(index_type), Metric.named(options.metric), column.type.list_size
+    check_options(options, rows_per_task)
+    fragments = chosen_fragments(snapshot, fragment_ids)
+    rows = sum(f.live_rows for f in fragments)
+    element = np.dtype(column.type.value_type.to_pandas_dtype())
+    centroids = given_centroids(options.ivf_centroids, options.num_partitions, dim, element)
+    num_partitions = len(centroids) if centroids is not None else partitions_for(options, rows)
+    if centroids is None and 0 < rows < num_partitions:
+        raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Ask for fewer")
+    codebook = given_codebook(options, dim, element)
+    subs, bits = code_shape(kind, options, dim, codebook)
+    vector_bytes = dim * element.itemsize
+    train_rows = 0 if centroids is not None else num_partitions * options.sample_rate
+    task_rows = rows_per_task or max(1, TASK_BYTES // vector_bytes)
+    tasks = whole_waves(-(-rows // task_rows), parallelism) if rows else 1
+    code_bytes = 12 + _code_bytes(kind, dim, vector_bytes, subs, bits)
+    reducers = _reducers(rows * code_bytes * REDUCE_COPIES, kind, parallelism, memory_bytes)
+    weighed = num_partitions * WEIGHED_ROWS if reducers > 1 else 0
+    sample_rows = min(rows, max(train_rows, _codeword_rows(kind, bits, codebook), weighed))
+    return VectorPlan(
+        pin=snapshot.pin(),
+        column=column.path,
+        field_id=column.field_id,
+        value_type=column.type,
+        name=name or f"{column_path}_idx",
+        kind=kind,
+        metric=metric,
+        fragments=tuple(f.id for f in fragments),
+        rows=rows,
+        slices=tuple(cut_slices(fragments, tasks)) if rows else (),
+        num_partitions=num_partitions,
+        partitions_asked_for=options.num_partitions is not None,
+        num_sub_vectors=subs,
+        num_bits=bits,
+        hnsw=graph_params(options) if kind.sub_index is SubIndex.HNSW else None,
+        sample_rows=sample_rows,
+        train_rows=min(train_rows, rows),
+        max_iters=options.max_iters,
+        seed=options.seed,
+        batch_rows=max(1024, min(BATCH_BYTES, memory_bytes // (2 * BATCH_COPIES)) // vector_bytes),
+        reducers=min(reducers, num_partitions),
+        memory_bytes=memory_bytes,
+        storage_version=snapshot.storage_version,
+        stable_row_ids=snapshot.manifest.has_stable_row_ids,
+        centroids=centroids,
+        codebook=codebook,
+    )
+
+
+def plan_like(
+    snapshot: Snapshot,
+    column: Column,
+    segment: IndexSegment,
+    *,
+    fragment_ids: Sequence[int] | None,
+    parallelism: int,
+    memory_bytes: int,
+    retrain: bool = False,
+) -> VectorPlan:
+    """A segment over other rows, of the same kind as one that exists: with its models, or with models trained anew on
+    partitions of the same size."""
+    files = VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
+    details = VectorDetails.of(files.kind, files.quantizer, _graph_params(segment, files))
+    size = max(partition_size(segment, files), math.isqrt(snapshot.manifest.rows_in(snapshot.manifest.live)))
+    options = VectorOptions(
+        metric=details.metric.value,
+        num_sub_vectors=details.num_sub_vectors,
+        num_bits=details.num_bits,
+        target_partition_size=size if retrain else None,
+        ivf_centroids=None if retrain else files.ivf.centroids,
+    )
+    if details.hnsw is not None:
+        graph = details.hnsw
+        options = replace(options, m=graph.m, ef_construction=graph.ef_construction, max_level=graph.max_level)
+    plan = plan_vector(
+        snapshot,
+        column.path,
+        files.kind.name,
+        options,
+        name=segment.name,
+        fragment_ids=fragment_ids,
+        parallelism=parallelism,
+        memory_bytes=memory_bytes,
+    )
+    if retrain:
+        return plan
+    return replace(
+        plan, models=ModelFiles(snapshot.location, segment.directory), centroids=None, sample_rows=0, train_rows=0
+    )
+
+
+def partition_size(segment: IndexSegment, files: VectorFiles) -> int:
+    """How many rows a partition was meant to have when the index was trained."""
+    known = VectorDetails.from_bytes(segment.details)
+    mean = -(-max(1, files.layout.rows) // files.ivf.num_partitions)
+    return (known and known.target_partition_size) or mean
+
+
+def merged_plan(plan: VectorPlan, fragments: Sequence[int], rows: int, parallelism: int) -> VectorPlan:
+    """The same for rows that are coded already."""
+    held = rows * (plan.code_bytes + 4) * REDUCE_COPIES
+    reducers = min(_reducers(held, plan.kind, parallelism, plan.memory_bytes), plan.num_partitions)
+    return replace(plan, fragments=tuple(fragments), rows=rows, slices=(), reducers=reducers)
+
+
+def _graph_params(segment: IndexSegment, files: VectorFiles) -> HnswParams | None:
+    """How the graphs of a segment were built: the manifest says it, and so does every graph."""
+    if files.kind.sub_index is not SubIndex.HNSW:
+        return None
+    said = VectorDetails.from_bytes(segment.details)
+    if said is not None and said.hnsw is not None:
+        return said.hnsw
+    return next((params_of(text) for text in files.sub_index if text), HnswParams())
+
+
+def _reducers(held_bytes: int, kind: VectorKind, parallelism: int, memory_bytes: int) -> int:
+    """One that writes the file itself where the codes are few, else as many as their memory asks for."""
+    if kind.sub_index is SubIndex.HNSW:
+        return max(whole_waves(-(-held_bytes // memory_bytes), parallelism), parallelism * GRAPH_WAVES)
+    if held_bytes <= memory_bytes:
+        return 1
+    return whole_waves(-(-held_bytes // memory_bytes), parallelism)
+
+
+def _vector_column(snapshot: Snapshot, path: str) -> Column:
+    column = snapshot.column(path)
+    if not VECTOR.supports(column.type):
+        raise UnsupportedColumn(
+            f"column {path!r} of {snapshot.uri} has type {column.type}, which a vector index cannot hold",
+            "Index a column of fixed-size lists of float16, float32 or float64",
+        )
+    return column
+
+
+def _codeword_rows(kind: VectorKind, bits: int | None, codebook: Vectors | None) -> int:
+    """Vectors that a quantizer is trained on."""
+    if kind.quantizer is ProductQuantizer and codebook is None:
+        return SAMPLES_PER_CODEWORD << (bits or 8)
+    return SAMPLES_PER_CODEWORD * 256 if kind.quantizer is ScalarQuantizer else 0
+
+
+def _code_bytes(kind: VectorKind, dim: int, vector_bytes: int, subs: int | None, bits: int | None) -> int:
+    if kind.quantizer is ProductQuantizer:
+        return (subs or 0) * (bits or 8) // 8
+    if kind.quantizer is ScalarQuantizer:
+        return dim
+    if kind.quantizer is RabitQuantizer:
+        extra = (bits or 1) - 1
+        return dim // 8 + 12 + (blocked_width(dim, extra) + 8 if extra else 0)
+    return vector_bytes

@@ -1,0 +1,73 @@
+"""How many of the true nearest rows an index finds, by a few vectors of the table and a scan of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.engine import Engine
+from pennon.format.snapshot import Pin, ScanSlice, Snapshot
+from pennon.index.cache import ByteCache
+from pennon.index.vector.topk import smallest
+from pennon.index.vector.vectors import Floats, Vectors, to_matrix
+from pennon.jobs.audit.rows import View, scan_vectors
+from pennon.jobs.shared.tasks import ROWS_PER_TASK, cut_slices
+from pennon.query.catalog import Catalog
+from pennon.query.search.request import SearchRequest
+from pennon.query.search.run import search
+
+K = 10
+REFINE = 10
+# A refined search has exact distances, so that what it misses was not among its candidates.
+POOR_RECALL = 0.5
+SEARCH_CACHE = 256 << 20
+# Distances of equal vectors, computed in another order.
+ROUNDING = 1e-4
+
+
+def measure_recall(
+    engine: Callable[[], Engine], snapshot: Snapshot, index: str, view: View, queries: int
+) -> tuple[float, int] | None:
+    """The recall@10 of a refined search, and by how many queries; None where there are no vectors to ask for."""
+    sampled = _queries(snapshot, view, queries)
+    if not len(sampled):
+        return None
+    slices = cut_slices(snapshot.manifest.fragments.values(), max(1, -(-_rows(snapshot) // ROWS_PER_TASK)))
+    parts = engine().map("brute force", partial(_nearest, snapshot.pin(), view, sampled), slices, rows=_rows(snapshot))
+    exact = smallest(np.concatenate(parts, axis=1), K)[0]
+    request = SearchRequest.of(
+        view.column, K, {"index": index, "columns": [], "metric": str(view.metric), "refine_factor": REFINE}
+    )
+    found = search(Catalog.read(snapshot, ByteCache(SEARCH_CACHE)), request, sampled, many=True)
+    limits = np.where(np.isfinite(exact), exact, -np.inf).max(axis=1)
+    which, distances = found.column("query_index").to_numpy(), found.column("_distance").to_numpy()
+    hits = np.count_nonzero(distances <= limits[which] + ROUNDING * (np.abs(limits[which]) + 1e-3))
+    return min(1.0, hits / np.count_nonzero(np.isfinite(exact))), len(sampled)
+
+
+def _queries(snapshot: Snapshot, view: View, count: int) -> Vectors:
+    values: pa.Array = snapshot.sample_column(
+        snapshot.column(view.column), snapshot.manifest.fragments, count, seed=snapshot.version
+    )
+    vectors, whole = to_matrix(values)
+    assert view.metric is not None
+    kept = vectors[whole]
+    kept = kept[view.metric.indexable(kept)]
+    return kept[np.random.default_rng(snapshot.version).permutation(len(kept))[:count]]
+
+
+def _nearest(pin: Pin, view: View, queries: Vectors, part: ScanSlice) -> Floats:
+    """Task: per query the smallest distances in a slice."""
+    best = np.full((len(queries), K), np.inf, dtype=np.float32)
+    assert view.metric is not None
+    for vectors, _ in scan_vectors(pin, view, part):
+        distances = np.concatenate([best, view.metric.distances(queries, vectors)], axis=1)
+        best = smallest(distances, K)[0]
+    return best
+
+
+def _rows(snapshot: Snapshot) -> int:
+    return snapshot.manifest.rows_in(snapshot.manifest.live)

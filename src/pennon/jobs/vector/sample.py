@@ -1,0 +1,105 @@
+"""The sample that models are trained on: drawn by executors, kept in files of the job."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.engine import Engine
+from pennon.format.lance_file import LanceFile, write_lance_file
+from pennon.format.snapshot import ScanSlice, Snapshot
+from pennon.format.store import Store
+from pennon.index.vector.vectors import Mask, Vectors, list_type, to_lists, to_matrix
+from pennon.jobs.shared.tasks import cut_slices
+from pennon.jobs.vector.plan import VectorPlan
+
+# A task of the sample, and how many there are at least. They do not depend on the cores, so that neither does the
+# sample.
+SAMPLE_TASK_BYTES = 64 << 20
+SAMPLE_TASKS = 8
+# A part of a file is picked from the whole up to so many times as large, and read in runs where it is smaller.
+READ_SHARE = 4
+MOST_READS = 256
+
+
+@dataclass(frozen=True)
+class SampleFile:
+    """A part of the sample: prepared, indexable vectors in a file of the job's own, and the range of their items."""
+
+    path: str
+    rows: int
+    low: float
+    high: float
+
+
+def draw_sample(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> list[SampleFile]:
+    """Every task draws its share of the sample and writes it below `scratch`."""
+    fragments = [snapshot.manifest.fragments[f] for f in plan.fragments]
+    count = max(SAMPLE_TASKS, plan.sample_rows * plan.vector_bytes // SAMPLE_TASK_BYTES)
+    tasks = list(enumerate(cut_slices(fragments, count))) if plan.sample_rows else []
+    return engine.map("sample", partial(_write_sample, plan.for_tasks(), scratch), tasks, rows=plan.sample_rows)
+
+
+def _write_sample(plan: VectorPlan, scratch: str, task: tuple[int, ScanSlice]) -> SampleFile:
+    number, part = task
+    snapshot = plan.pin.open()
+    rows = -(-plan.sample_rows * snapshot.slice_rows(part) // plan.rows)
+    name = f"sample-{number:05d}-{secrets.token_hex(4)}.lance"
+    seed = plan.seed * 1_000_003 + number
+    written, low, high = 0, math.inf, -math.inf
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal written, low, high
+        for values in snapshot.sample_slice(snapshot.column(plan.column), part, rows, seed, plan.batch_rows):
+            vectors = indexable_vectors(plan, values)[0]
+            if not len(vectors):
+                continue
+            written += len(vectors)
+            low, high = min(low, float(vectors.min())), max(high, float(vectors.max()))
+            yield pa.record_batch([to_lists(vectors)], schema=_sample_schema(plan))
+
+    write_lance_file(snapshot.store, scratch, name, _sample_schema(plan), batches(), plan.storage_version)
+    return SampleFile(f"{scratch}/{name}", written, low, high)
+
+
+def indexable_vectors(plan: VectorPlan, values: pa.Array) -> tuple[Vectors, Mask]:
+    """The rows of a column that an index holds, prepared by the metric, and which rows they are."""
+    matrix, whole = to_matrix(values)
+    kept = whole & plan.metric.indexable(matrix)
+    return plan.metric.prepare(matrix if kept.all() else matrix[kept]), kept
+
+
+def read_sample(store: Store, plan: VectorPlan, files: Sequence[SampleFile], rows: int) -> Vectors:
+    """At most `rows` vectors of the sample: of each file its share, spread over the file, which is in table order."""
+    total = sum(file.rows for file in files)
+    parts = [np.empty((0, plan.dim), dtype=plan.element)]
+    for file in files:
+        wanted = file.rows if rows >= total else file.rows * rows // total
+        if wanted:
+            parts += _read_spread(LanceFile(store, file.path), wanted)
+    return np.concatenate(parts)
+
+
+def _read_spread(file: LanceFile, rows: int) -> Iterator[Vectors]:
+    if rows * READ_SHARE >= file.num_rows:
+        vectors = _vectors(file.read())
+        yield vectors if rows == len(vectors) else vectors[np.linspace(0, len(vectors) - 1, rows).astype(np.int64)]
+        return
+    edges = np.linspace(0, rows, min(rows, MOST_READS) + 1).astype(np.int64)
+    starts = np.linspace(0, file.num_rows, len(edges)).astype(np.int64)
+    for start, count in zip(starts.tolist(), np.diff(edges).tolist(), strict=False):
+        yield _vectors(file.read(start, count))
+
+
+def _vectors(rows: pa.Table) -> Vectors:
+    return to_matrix(rows.column(0).combine_chunks())[0]
+
+
+def _sample_schema(plan: VectorPlan) -> pa.Schema:
+    return pa.schema([pa.field("vector", list_type(plan.value_type.value_type, plan.dim))])

@@ -1,0 +1,79 @@
+"""Train a vector index: sample on executors -> centroids -> quantizer. The models are then shared by all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pennon.engine import Engine
+from pennon.errors import InvalidArgument
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Store
+from pennon.index.vector.ivf import Ivf
+from pennon.index.vector.quantizers.base import Quantizer
+from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
+from pennon.index.vector.quantizers.rabitq.quantizer import RabitQuantizer
+from pennon.index.vector.quantizers.sq import ScalarQuantizer
+from pennon.index.vector.vectors import Vectors
+from pennon.jobs.vector.kmeans import train_on_spark
+from pennon.jobs.vector.models import Models
+from pennon.jobs.vector.plan import SAMPLES_PER_CODEWORD, VectorPlan
+from pennon.jobs.vector.sample import SampleFile, draw_sample, read_sample
+
+# Vectors of the sample that the driver reads to train a quantizer, and to see how rows spread over partitions.
+QUANTIZER_ROWS = SAMPLES_PER_CODEWORD * 256
+
+
+def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> tuple[Models, Vectors]:
+    """The models, and vectors of the sample that tell how rows spread over the partitions."""
+    files = draw_sample(engine, snapshot, plan, scratch)
+    known = sum(file.rows for file in files)
+    if plan.centroids is None and 0 < known < plan.num_partitions:
+        if plan.partitions_asked_for:
+            raise InvalidArgument(
+                f"{plan.num_partitions:,} partitions cannot be trained on the {known:,} vectors sampled from"
+                f" {plan.column!r} of {snapshot.uri}",
+                "Ask for fewer partitions, or a higher sample_rate",
+            )
+        plan = replace(plan, num_partitions=known)
+    ivf = Ivf(plan.metric, _centroids(engine, snapshot.store, plan, files, scratch))
+    needed = plan.reducers > 1 or (plan.kind.quantizer is ProductQuantizer and plan.codebook is None)
+    sample = read_sample(snapshot.store, plan, files if needed else (), min(QUANTIZER_ROWS, plan.sample_rows))
+    with engine.stage("train quantizer", len(sample)):
+        return Models(ivf, _quantizer(plan, ivf, sample, files)), sample
+
+
+def _centroids(engine: Engine, store: Store, plan: VectorPlan, files: Sequence[SampleFile], scratch: str) -> Vectors:
+    if plan.centroids is not None:
+        return plan.centroids
+    if not any(file.rows for file in files):
+        return np.zeros((1, plan.dim), dtype=plan.element)
+    if not plan.trains_on_driver:
+        return train_on_spark(engine, store, plan, files, scratch).astype(plan.element)
+    with engine.stage("train", plan.train_rows):
+        sample = read_sample(store, plan, files, plan.train_rows)
+        return Ivf.train(sample, plan.metric, plan.num_partitions, max_iters=plan.max_iters, seed=plan.seed).centroids
+
+
+def _quantizer(plan: VectorPlan, ivf: Ivf, sample: Vectors, files: Sequence[SampleFile]) -> Quantizer:
+    if plan.kind.quantizer is RabitQuantizer:
+        return RabitQuantizer.train(sample, ivf, num_bits=plan.num_bits or 5, seed=plan.seed)
+    if plan.kind.quantizer is ScalarQuantizer:
+        known = [file for file in files if file.rows]
+        low, high = min((file.low for file in known), default=0.0), max((file.high for file in known), default=0.0)
+        return ScalarQuantizer(plan.metric, plan.dim, low, high)
+    if plan.kind.quantizer is FlatQuantizer:
+        return FlatQuantizer(plan.metric, plan.dim, plan.element)
+    if plan.codebook is not None:
+        return ProductQuantizer(plan.metric, plan.codebook)
+    return ProductQuantizer.train(
+        sample[: SAMPLES_PER_CODEWORD << (plan.num_bits or 8)],
+        ivf,
+        num_sub_vectors=plan.num_sub_vectors or 1,
+        num_bits=plan.num_bits or 8,
+        max_iters=plan.max_iters,
+        seed=plan.seed,
+    )

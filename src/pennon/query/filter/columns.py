@@ -1,0 +1,52 @@
+"""The columns of a table, found by the names filters use, as Lance finds them."""
+
+from __future__ import annotations
+
+import difflib
+import string
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from pennon.errors import InvalidFilter
+from pennon.query.filter.key_spans import Order, order_of
+from pennon.query.filter.syntax import Name
+
+
+class Columns:
+    """Column types by path: `user_id`, or `a.b` for a field of a struct, odd parts of it in backticks."""
+
+    def __init__(self, types: Mapping[str, pa.DataType]) -> None:
+        self.types = types
+
+    def find(self, name: Name) -> tuple[str, Order] | None:
+        """The path and the order of a column; None if the name may mean something else than one of these columns."""
+        path = _path(name.parts)
+        if path not in self.types and not name.verbatim:
+            path = self._any_case(name.parts)
+        if path in self.types:
+            return path, order_of(self.types[path])
+        parents = (_path(name.parts[:length]) for length in range(1, len(name.parts)))
+        if (
+            name.parts[0].startswith("_")  # _rowid, _rowaddr, _distance and the like
+            or any(parent in self.types for parent in parents)
+            or any(known.startswith(f"{path}.") for known in self.types)
+        ):
+            return None
+        close = difflib.get_close_matches(path, self.types, n=3) or list(self.types)[:8]
+        raise InvalidFilter(
+            f"The filter names a column the table does not have: {path}", f"Columns near to it: {', '.join(close)}."
+        )
+
+    def _any_case(self, parts: list[str]) -> str:
+        """The path with its first part spelled as the table does: Lance minds the case of the others, but not its."""
+        roots = {path.split(".", 1)[0] for path in self.types}
+        alike = [root for root in roots if root.translate(_LOWER) == parts[0].translate(_LOWER)]
+        return _path(parts) if parts[0] in roots or len(alike) != 1 else _path([alike[0], *parts[1:]])
+
+
+_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def _path(parts: Iterable[str]) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part for part in parts)

@@ -1,0 +1,231 @@
+"""A filter as Lance's scanner takes it, turned into what indices can answer and what only a scan can.
+
+The tree is true for exactly the rows a full scan with the same text returns. Whatever this module cannot promise that
+for becomes `Opaque`, at worst the whole filter; an error is raised only for text that is no filter at all or names a
+column the table does not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from pennon.errors import InvalidFilter
+from pennon.query.filter.columns import Columns
+from pennon.query.filter.grammar import read
+from pennon.query.filter.in_list_merging import Melting
+from pennon.query.filter.key_spans import Order, Span, Spans, union
+from pennon.query.filter.literals import Literal, Place, locate
+from pennon.query.filter.predicate import (
+    ALWAYS_FALSE,
+    ALWAYS_TRUE,
+    ColumnRanges,
+    Node,
+    Opaque,
+    conjunction,
+    disjunction,
+)
+from pennon.query.filter.syntax import (
+    Between,
+    Comparison,
+    Constant,
+    Expression,
+    In,
+    Is,
+    Like,
+    Logic,
+    Name,
+    Not,
+    StartsWith,
+)
+from pennon.query.filter.tokens import Broken, NotUnderstood
+
+_MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def parse_filter(sql: str, columns: Mapping[str, pa.DataType]) -> Node:
+    """The rows a filter keeps.
+
+    The keys of `columns` are column paths: `user_id`, or `a.b` for a field of a struct.
+    """
+    if not sql.strip():
+        raise InvalidFilter("The filter is empty", "Leave it out to read every row.")
+    try:
+        expression = read(sql)
+    except NotUnderstood:
+        return Opaque(sql)
+    except Broken as error:
+        raise InvalidFilter(
+            f"The filter does not parse at position {error.position}, {error.problem}: {sql!r}",
+            "Quote text in single quotes and odd column names in backticks: `user id` = 42 AND name LIKE 'a%'.",
+        ) from None
+    return _Binder(sql, columns).bind_filter(expression)
+
+
+class _Binder:
+    """Gives a syntax tree its meaning on one table.
+
+    `negated` says that an odd number of NOTs stands above. `adopted` says that none does, only AND and OR, so that
+    Lance turns literals into the column's type (see `pennon.query.filter.literals`).
+    """
+
+    def __init__(self, sql: str, columns: Mapping[str, pa.DataType]) -> None:
+        self.sql = sql
+        self.columns = Columns(columns)
+        self.melting = Melting(sql, self.columns)
+
+    def bind_filter(self, expression: Expression) -> Node:
+        conditions = (
+            expression.operands if isinstance(expression, Logic) and expression.operator == "AND" else [expression]
+        )
+        if self.melting.spoils_filter(conditions):
+            return Opaque(self.sql)
+        return conjunction(
+            self.opaque(condition, negated=False, adopted=True)
+            if self.melting.spoils(condition)
+            else self.bind(condition, negated=False, adopted=True)
+            for condition in conditions
+        )
+
+    def bind(self, expression: Expression, negated: bool, adopted: bool) -> Node:
+        if isinstance(expression, Not):
+            return self.bind(expression.operand, not negated, adopted=False)
+        if isinstance(expression, Logic):
+            join = conjunction if (expression.operator == "AND") != negated else disjunction
+            return join([self.bind(operand, negated, adopted) for operand in expression.operands])
+        node = self.atom(expression, negated, adopted)
+        return node if node is not None else self.opaque(expression, negated, adopted)
+
+    def opaque(self, expression: Expression, negated: bool, adopted: bool) -> Node:
+        text = self.sql[expression.start : expression.end]
+        if negated:
+            return Opaque(f"NOT ({text})")
+        return Opaque(text if adopted else f"NOT (NOT ({text}))")
+
+    def atom(self, expression: Expression, negated: bool, adopted: bool) -> Node | None:
+        """The meaning of a condition that holds no further condition; None if only a scan can evaluate it."""
+        match expression:
+            case Constant(literal=Literal(kind="bool" | "null", value=value)):
+                return ALWAYS_TRUE if value is (not negated) else ALWAYS_FALSE
+            case Name():
+                return self.boolean(expression, negated)
+            case Comparison(operator=operator, left=Name() as name, right=Constant(literal=literal)):
+                return self.comparison(name, operator, literal, negated, adopted)
+            case Comparison(operator=operator, left=Constant(literal=literal), right=Name() as name):
+                return self.comparison(name, _MIRRORED[operator], literal, negated, adopted)
+            case Between(operand=Name() as name, low=Constant(literal=low), high=Constant(literal=high)):
+                negated = negated != expression.negated
+                ends = (
+                    self.comparison(name, ">=", low, negated, adopted),
+                    self.comparison(name, "<=", high, negated, adopted),
+                )
+                join = disjunction if negated else conjunction
+                return None if None in ends else join(end for end in ends if end is not None)
+            case In(operand=Name() as name):
+                return self.membership(name, expression.literals, negated != expression.negated, adopted)
+            case Is(operand=Name() as name):
+                return self.test(name, expression.what, negated != expression.negated)
+            case Like(operand=Name() as name, pattern=Constant(literal=literal)):
+                return self.like(name, literal, negated != expression.negated)
+            case StartsWith(operand=Name() as name, prefix=Constant(literal=Literal(kind="string", value=prefix))):
+                return self.starting_with(name, prefix, negated)
+            case _:
+                return None
+
+    def comparison(self, name: Name, operator: str, literal: Literal, negated: bool, adopted: bool) -> Node | None:
+        column = self.columns.find(name)
+        if column is None:
+            return None
+        if literal.kind == "null":
+            return ALWAYS_FALSE
+        path, order = column
+        place = locate(literal, order, adopted)
+        spans = place and _compared(order, _OPPOSITE[operator] if negated else operator, place)
+        return None if place is None or spans is None else ColumnRanges(path, order.type, spans, exact=place.exact)
+
+    def membership(self, name: Name, literals: list[Literal], negated: bool, adopted: bool) -> Node | None:
+        column = self.columns.find(name)
+        if column is None:
+            return None
+        path, order = column
+        adopted = adopted and len(name.parts) == 1  # Lance leaves IN on a struct's field to DataFusion.
+        places = [locate(literal, order, adopted) for literal in literals if literal.kind != "null"]
+        exact = all(place is not None and place.exact for place in places)
+        if None in places or (negated and not exact):
+            return None
+        if negated and len(places) < len(literals):
+            return ALWAYS_FALSE
+        spans = union(order.between(place.low, place.high) for place in places if place is not None)
+        return ColumnRanges(path, order.type, order.complement(spans) if negated else spans, exact=exact)
+
+    def boolean(self, name: Name, negated: bool) -> Node | None:
+        column = self.columns.find(name)
+        if column is None or column[1].family != "bool":
+            return None
+        path, order = column
+        return ColumnRanges(path, order.type, (order.between(int(not negated), int(not negated)),))
+
+    def test(self, name: Name, what: str, negated: bool) -> Node | None:
+        column = self.columns.find(name)
+        if column is None:
+            return None
+        path, order = column
+        if what == "NULL":
+            return ColumnRanges(path, order.type, order.everything if negated else (), nulls=not negated)
+        if order.family != "bool":
+            return None
+        value = int((what == "TRUE") != negated)
+        return ColumnRanges(path, order.type, (order.between(value, value),), nulls=negated)
+
+    def like(self, name: Name, pattern: Literal, negated: bool) -> Node | None:
+        if pattern.kind != "string":
+            return None
+        prefix = re.split(r"[%_\\]", pattern.value, maxsplit=1)[0]
+        rest = pattern.value[len(prefix) :]
+        if not rest:
+            return self.comparison(name, "=", pattern, negated, adopted=False)
+        if not rest.strip("%"):
+            return self.starting_with(name, prefix, negated)
+        if negated or not prefix:
+            return None
+        return self.starting_with(name, prefix, negated, exact=False)
+
+    def starting_with(self, name: Name, prefix: str, negated: bool, exact: bool = True) -> Node | None:
+        column = self.columns.find(name)
+        if column is None or column[1].family != "string" or not _is_encodable(prefix):
+            return None
+        path, order = column
+        beyond = _beyond(prefix)
+        spans: Spans = ((order.below(prefix.encode()), order.below(beyond.encode()) if beyond else order.last),)
+        return ColumnRanges(path, order.type, order.complement(spans) if negated else spans, exact=exact)
+
+
+def _compared(order: Order, operator: str, place: Place) -> Spans | None:
+    """The values for which `value operator literal` is true; more of them if the literal's place is not exact."""
+    if operator in ("=", "!="):
+        spans = (order.between(place.low, place.high),)
+        if operator == "=":
+            return spans
+        return order.complement(spans) if place.exact else None
+    strict = operator in ("<", ">") and place.exact
+    if operator in ("<", "<="):
+        span: Span = (order.first, order.below(place.low) if strict else order.above(place.high))
+    else:
+        span = (order.above(place.high) if strict else order.below(place.low), order.last)
+    return union([span])
+
+
+def _beyond(prefix: str) -> str:
+    """The least text above everything that starts with the prefix; empty if there is none."""
+    stem = prefix.rstrip(chr(0x10FFFF))
+    if not stem:
+        return ""
+    last = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if last == 0xD800 else last)
+
+
+def _is_encodable(text: str) -> bool:
+    return not re.search("[\ud800-\udfff]", text)

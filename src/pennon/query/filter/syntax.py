@@ -1,0 +1,87 @@
+"""The syntax tree of a filter. Every node remembers where in the text it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pennon.query.filter.literals import Literal
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Expression:
+    """Any expression; by itself, one that only a scan can evaluate. Its text is `sql[start:end]`."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True, eq=False)
+class Constant(Expression):
+    literal: Literal
+
+
+@dataclass(slots=True, eq=False)
+class Name(Expression):
+    """A column: the parts of its path, and whether it is a single part in backticks, so that its case matters."""
+
+    parts: list[str]
+    verbatim: bool
+
+
+@dataclass(slots=True, eq=False)
+class Not(Expression):
+    operand: Expression
+
+
+@dataclass(slots=True, eq=False)
+class Logic(Expression):
+    """A chain of ANDs, or of ORs."""
+
+    operator: str
+    operands: list[Expression]
+
+
+@dataclass(slots=True, eq=False)
+class Comparison(Expression):
+    operator: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(slots=True, eq=False)
+class Between(Expression):
+    operand: Expression
+    low: Expression
+    high: Expression
+    negated: bool
+
+
+@dataclass(slots=True, eq=False)
+class In(Expression):
+    """[NOT] IN a list that holds nothing but literals."""
+
+    operand: Expression
+    literals: list[Literal]
+    negated: bool
+
+
+@dataclass(slots=True, eq=False)
+class Is(Expression):
+    """IS [NOT] NULL, TRUE or FALSE."""
+
+    operand: Expression
+    what: str
+    negated: bool
+
+
+@dataclass(slots=True, eq=False)
+class Like(Expression):
+    operand: Expression
+    pattern: Expression
+    negated: bool
+
+
+@dataclass(slots=True, eq=False)
+class StartsWith(Expression):
+    operand: Expression
+    prefix: Expression

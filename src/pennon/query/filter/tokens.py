@@ -1,0 +1,113 @@
+"""The words and signs of a filter, one at a time, as Lance's own tokenizer (sqlparser) sees them.
+
+Wherever it is not sure to see the same it gives up: `NotUnderstood` says that the text may well be a filter, but only
+Lance can read it. `Broken` says that it is none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from pennon.query.filter.literals import Literal, number
+
+
+class NotUnderstood(Exception):
+    """The filter uses SQL beyond this grammar."""
+
+
+class Broken(Exception):
+    """The filter is no SQL expression; `position` is the character where that shows."""
+
+    def __init__(self, problem: str, position: int) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.position = position
+
+
+_SPACE = r"[ \t\r\n]*"
+_STRING = r"'[^']*+(?:''[^']*+)*+'"
+_TOKEN = re.compile(
+    rf"""{_SPACE}(?:
+     (?P<binary>[xX]'(?:[0-9A-Fa-f]{{2}})*')
+    |(?P<word>(?:[^\W\d]|[\#@])[\w@$\#]*)
+    |(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w@$\#.]))
+    |(?P<string>{_STRING}|"[^"]*+(?:""[^"]*+)*+")
+    |(?P<quoted>`[^`]*+(?:``[^`]*+)*+`)
+    |(?P<sign><=(?!>)|>=|<>|!=|==(?!=)|\|\|(?!/)|::|=(?![=>])|<(?![=<>@|^])|>(?![=>^])|-(?![->])|/(?![*/])|[+*%(),.])
+    |(?P<end>\Z)
+    )""",
+    re.VERBOSE,
+)
+# Long lists of plain literals are read whole: token by token, they would cost more than the query.
+_INTEGERS = re.compile(rf"\({_SPACE}-?[0-9]+(?:{_SPACE},{_SPACE}-?[0-9]+)*+{_SPACE}\)")
+_STRINGS = re.compile(rf"\({_SPACE}{_STRING}(?:{_SPACE},{_SPACE}{_STRING})*+{_SPACE}\)")
+_ONE_STRING = re.compile(_STRING)
+
+
+class Tokens:
+    """A cursor over the text: `kind`, `text`, `start` and `end` tell of the token it stands on."""
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+        self.kind = self.text = self.past_kind = ""
+        self.start = self.end = self.past_end = 0
+        self.advance()
+
+    def advance(self) -> None:
+        match = _TOKEN.match(self.sql, self.end)
+        if match is None or match.lastgroup is None:
+            self.refuse()
+        self.past_kind, self.past_end = self.kind, self.end
+        self.kind = kind = match.lastgroup
+        self.text = match[kind]
+        self.start, self.end = match.span(kind)
+        if kind == "word" and not _is_plain(self.text, self.sql[self.end : self.end + 1]):
+            raise NotUnderstood
+
+    def refuse(self) -> NoReturn:
+        rest = self.sql[self.end :].lstrip(" \t\r\n")
+        if rest[:1] in ("'", '"', "`"):
+            raise Broken(f"this {rest[0]} is never closed", len(self.sql) - len(rest))
+        raise NotUnderstood
+
+    def take(self, text: str) -> None:
+        """Steps over a token that must stand here."""
+        if self.text.upper() != text:
+            if self.kind == "end":
+                raise Broken(f"{text!r} is missing at the end", self.start)
+            raise NotUnderstood
+        self.advance()
+
+    def following_word(self) -> str:
+        """The word after the current token, in upper case."""
+        match = _TOKEN.match(self.sql, self.end)
+        return match["word"].upper() if match and match["word"] else ""
+
+    def plain_list(self) -> list[Literal] | None:
+        """Steps over a parenthesis that holds only integers or only strings, if the current one is such."""
+        if match := _INTEGERS.match(self.sql, self.start):
+            written = match[0][1:-1].replace(" ", "").split(",")
+            literals = [number(text[1:], True) if text[0] == "-" else number(text) for text in map(str.strip, written)]
+        elif match := _STRINGS.match(self.sql, self.start):
+            literals = [constant("string", text) for text in _ONE_STRING.findall(match[0])]
+        else:
+            return None
+        self.end = match.end()
+        self.advance()
+        return literals
+
+
+def constant(kind: str, text: str) -> Literal:
+    """The literal that a number, string or binary token is."""
+    if kind == "number":
+        return number(text)
+    if kind == "binary":
+        return Literal("binary", bytes.fromhex(text[2:-1]))
+    quote = text[0]
+    return Literal("string", text[1:-1].replace(quote * 2, quote))
+
+
+def _is_plain(word: str, following: str) -> bool:
+    """Whether Lance sees the same word: no prefix of a string such as N'..', no letter it may not take for one."""
+    return following not in ("'", '"') and (word.isascii() or all(c.isascii() or c.isalpha() for c in word))

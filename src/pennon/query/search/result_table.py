@@ -1,0 +1,67 @@
+"""The rows of an answer: columns fetched by address and put in the order of the neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pennon.format.addresses import Addresses, split_by_fragment
+from pennon.format.row_ids import ids_of
+from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
+from pennon.query.scan.execute import METADATA_COLUMNS, TAKE_LIMIT, ScanRequest, check_request, is_plain
+from pennon.query.search.neighbors import Neighbours
+from pennon.query.search.request import SearchRequest
+
+DISTANCE = "_distance"
+QUERY_INDEX = "query_index"
+COMPUTED = (DISTANCE, *METADATA_COLUMNS)
+
+
+def check_columns(snapshot: Snapshot, request: SearchRequest) -> None:
+    columns = tuple(column for column in request.columns or () if column != DISTANCE)
+    check_request(snapshot, ScanRequest(columns=columns))
+
+
+def to_table(snapshot: Snapshot, request: SearchRequest, found: Neighbours, *, many: bool) -> pa.Table:
+    """The rows of all queries one after another, each query's by rank."""
+    present = found.found
+    addresses = found.addresses[present]
+    columns = snapshot.dataset.schema.names if request.columns is None else list(request.columns)
+    added = [(DISTANCE, True), (ROW_ID, request.with_row_id), (ADDRESS, request.with_row_address)]
+    columns += [name for name, wanted in added if wanted and name not in columns]
+    stored = [name for name in columns if name not in COMPUTED]
+    values: dict[str, Any] = {DISTANCE: pa.array(found.distances[present])}
+    if stored:
+        values |= dict(zip(stored, _fetch(snapshot, addresses, stored).columns, strict=True))
+    if ADDRESS in columns:
+        values[ADDRESS] = pa.array(addresses)
+    if ROW_ID in columns:
+        values[ROW_ID] = pa.array(_row_ids(snapshot, addresses))
+    arrays = [values[name] for name in columns]
+    if many:
+        numbers = np.repeat(np.arange(len(present), dtype=np.int32), present.sum(axis=1))
+        arrays, columns = [pa.array(numbers), *arrays], [QUERY_INDEX, *columns]
+    return pa.table(arrays, columns)
+
+
+def _fetch(snapshot: Snapshot, addresses: Addresses, columns: list[str]) -> pa.Table:
+    """Stored columns of rows in any order, some of them perhaps several times."""
+    if 0 < len(addresses) <= TAKE_LIMIT and is_plain(tuple(columns)):
+        return snapshot.take_in_order(addresses, columns)
+    ascending, places = np.unique(addresses, return_inverse=True)
+    rows = split_by_fragment(ascending)
+    with snapshot.reading_rows():
+        table = snapshot.scanner(rows, columns=columns, with_row_address=True).to_table()
+    # A scan need not come in the order of addresses.
+    order = np.argsort(table[ADDRESS].to_numpy(), kind="stable")
+    return table.drop_columns([ADDRESS]).take(pa.array(order[places]))
+
+
+def _row_ids(snapshot: Snapshot, addresses: Addresses) -> npt.NDArray[np.uint64]:
+    if not snapshot.manifest.has_stable_row_ids:
+        return addresses
+    ascending, places = np.unique(addresses, return_inverse=True)
+    return ids_of(ascending, snapshot.row_ids)[places]
