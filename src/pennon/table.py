@@ -52,9 +52,7 @@ class Table:
         self, snapshot: Snapshot, spark: SparkSession | None = None, progress: ProgressListener | None = None
     ) -> None:
         self._snapshot = snapshot
-        self._spark = spark
-        self._progress = progress
-        self._engine: Engine | None = None
+        self._engine = Engine(spark, progress=progress)
         self._catalog: Catalog | None = None
 
     @property
@@ -129,10 +127,10 @@ class Table:
             **options,
         )
         plan = planned()
-        if self._engine is None and self._attach().parallelism != os.cpu_count():
+        if not self._engine.attached and self._engine.parallelism != os.cpu_count():
             # The first plan only checked the input, before Spark was started; this one knows the cluster.
             plan = planned()
-        self._move_to(create_index(self._attach, self._snapshot, plan, replace=replace, whole=fragment_ids is None))
+        self._move_to(create_index(self._engine, self._snapshot, plan, replace=replace, whole=fragment_ids is None))
         return next(index for index in self.indices() if index.name == plan.name)
 
     def plan_optimize(
@@ -162,7 +160,7 @@ class Table:
         plan = plan_optimize(
             self._snapshot, names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain
         )
-        self._move_to(optimize(self._attach, self._snapshot, plan, task_memory(task_memory_bytes)))
+        self._move_to(optimize(self._engine, self._snapshot, plan, task_memory(task_memory_bytes)))
         return plan
 
     def plan_compact(self, *, remap: str = "immediate", **options: Unpack[CompactionChoices]) -> CompactPlan:
@@ -181,7 +179,7 @@ class Table:
         was rewritten. Returns what was done."""
         self.refresh()
         plan = plan_compact(self._snapshot, options, remap)
-        self._move_to(compact(self._attach, self._snapshot, plan, task_memory(task_memory_bytes)))
+        self._move_to(compact(self._engine, self._snapshot, plan, task_memory(task_memory_bytes)))
         return plan
 
     def fragment_reuse(self) -> ReuseInfo | None:
@@ -191,26 +189,26 @@ class Table:
     def plan_catch_up(self) -> CatchUpPlan:
         """What `catch_up_indices` would do to the newest version, by the addresses in the files; read on Spark where
         there are moves."""
-        return plan_catch_up(self._attach, self._snapshot.latest())
+        return plan_catch_up(self._engine, self._snapshot.latest())
 
     def catch_up_indices(self, *, task_memory_bytes: int | None = None) -> int:
         """Rewrite every index segment whose files name rows by addresses from before a deferred compaction. Returns
         how many there were."""
         self.refresh()
-        newest, done = catch_up(self._attach, self._snapshot, task_memory(task_memory_bytes))
+        newest, done = catch_up(self._engine, self._snapshot, task_memory(task_memory_bytes))
         self._move_to(newest)
         return done
 
     def plan_trim(self) -> TrimPlan:
         """What `trim_fragment_reuse` would do to the newest version, by the addresses in the files; read on Spark where
         there are moves."""
-        return plan_trim(self._attach, self._snapshot.latest())
+        return plan_trim(self._engine, self._snapshot.latest())
 
     def trim_fragment_reuse(self) -> int:
         """Remove the versions of the Fragment Reuse Index that no index file needs any more, by the addresses in the
         files. Returns how many there were."""
         self.refresh()
-        newest, done = trim(self._attach, self._snapshot)
+        newest, done = trim(self._engine, self._snapshot)
         self._move_to(newest)
         return done
 
@@ -224,7 +222,7 @@ class Table:
         """One pass that does what is due: compact, optimize, catch up, trim, clean. Says of every step why it was due
         or not, and what came of it. Safe to run twice and beside writers."""
         memory = task_memory(task_memory_bytes)
-        newest, report = maintain(self._attach, self._snapshot, policy or MaintenancePolicy(), memory, dry_run=dry_run)
+        newest, report = maintain(self._engine, self._snapshot, policy or MaintenancePolicy(), memory, dry_run=dry_run)
         self._move_to(newest)
         return report
 
@@ -258,7 +256,7 @@ class Table:
         `sample` below 1 compares that share of the fragments; `repair` builds what is wrong from the data."""
         self.refresh()
         newest, report = audit(
-            self._attach,
+            self._engine,
             self._snapshot,
             sample=sample,
             repair=repair,
@@ -276,9 +274,9 @@ class Table:
         stay where they are. Indices on the column no longer cover the fragments that changed, until `optimize`."""
         update = ColumnUpdate(column, expression, where)
         if dry_run:
-            return count_update(self._attach, self._snapshot.latest(), update)
+            return count_update(self._engine, self._snapshot.latest(), update)
         self.refresh()
-        newest, done = update_column(self._attach, self._snapshot, update)
+        newest, done = update_column(self._engine, self._snapshot, update)
         self._move_to(newest)
         return done
 
@@ -406,7 +404,7 @@ class Table:
             options,
             name=name,
             fragment_ids=fragment_ids,
-            parallelism=self._engine.parallelism if self._engine else os.cpu_count() or 1,
+            parallelism=self._engine.parallelism if self._engine.attached else os.cpu_count() or 1,
             memory_bytes=task_memory(task_memory_bytes),
             rows_per_task=rows_per_task,
         )
@@ -415,11 +413,6 @@ class Table:
         if self._catalog is None:
             self._catalog = Catalog.read(self._snapshot, SHARED_CACHE)
         return self._catalog
-
-    def _attach(self) -> Engine:
-        if self._engine is None:
-            self._engine = Engine.attach(self._spark, progress=self._progress)
-        return self._engine
 
     def _move_to(self, snapshot: Snapshot) -> None:
         if snapshot is not self._snapshot:

@@ -53,8 +53,7 @@ class InProcess:
         return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]
 
 
-def local() -> Any:
-    return InProcess()
+local: Any = InProcess()
 
 
 def build(uri: str, column: str, fragments: list[int] | None = None, **options: Any) -> None:
@@ -98,7 +97,7 @@ def plan(
     )
 
 
-def merge_all(uri: str, column: str, engine: Callable[[], Any] = local, **options: Any) -> IndexSegment:
+def merge_all(uri: str, column: str, engine: Any = local, **options: Any) -> IndexSegment:
     """Merge every segment of a column's index and commit the result in their place."""
     snapshot = Snapshot.open(Location.of(uri))
     segments = segments_of(snapshot, column)
@@ -225,9 +224,9 @@ def test_there_are_ranges_for_every_core(uri: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_spark_merges_like_anyone(uri: str, engine: Engine) -> None:
-    merge_all(uri, "k", lambda: engine, most_rows=400)
+    merge_all(uri, "k", engine, most_rows=400)
     check_answers(uri, KS)
-    merge_all(uri, "k", lambda: engine)
+    merge_all(uri, "k", engine)
     check_answers(uri, KS)
 
 

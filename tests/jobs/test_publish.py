@@ -40,7 +40,7 @@ def scan_and_build(uri: str, engine: Any, fragments: list[int] | None = None) ->
     plan = plan_btree(
         snapshot, "k", BTreeOptions(batch_size=16, ranges=3), fragment_ids=fragments, memory_bytes=1 << 30
     )
-    return snapshot, build_btree(lambda: engine, snapshot, plan)
+    return snapshot, build_btree(engine, snapshot, plan)
 
 
 def check(uri: str) -> None:

@@ -93,7 +93,7 @@ def test_verbs_and_what_they_tell(uri: str, secrets: dict[str, str], caplog: pyt
         table.clean_orphans(dry_run=True),
         table.drop_index("id_idx"),
         vars(table),
-        table._attach(),
+        table._engine,
     ]
     told += [table._snapshot.pin(), vars(table._snapshot)]  # pyright: ignore[reportPrivateUsage]
     assert MARK not in "\n".join(f"{item!s} {item!r}" for item in told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -33,21 +34,33 @@ class Engine:
     again by Spark, and raised as `TaskFailed` when it gives up.
     """
 
-    def __init__(self, cluster: Cluster, progress: ProgressListener | None = None) -> None:
-        self._cluster = cluster
+    def __init__(self, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> None:
+        """Of the given session, else of the active one, else of an embedded local one that is started when the engine
+        is first used."""
+        self._spark = spark
         self._progress = progress
 
     @classmethod
     def attach(cls, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> Engine:
-        """The engine of the given session, else of the active one, else of an embedded local one."""
+        """An engine whose session is there."""
+        engine = cls(spark, progress=progress)
+        _ = engine._cluster
+        return engine
+
+    @cached_property
+    def _cluster(self) -> Cluster:
         # Both bring pyspark, which is slow to import.
         from pennon.engine.cluster import Cluster  # noqa: PLC0415
         from pennon.engine.session import starts_session  # noqa: PLC0415
 
-        told = progress if spark is None and progress is not None and starts_session() else None
-        with watched(told, "start Spark"):
-            cluster = Cluster(spark)
-        return cls(cluster, progress)
+        starts = self._spark is None and self._progress is not None and starts_session()
+        with watched(self._progress if starts else None, "start Spark"):
+            return Cluster(self._spark)
+
+    @property
+    def attached(self) -> bool:
+        """Whether it has a session already; using it otherwise may start one."""
+        return "_cluster" in self.__dict__
 
     @property
     def parallelism(self) -> int:

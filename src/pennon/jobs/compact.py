@@ -7,7 +7,7 @@ leaves files alone and records the moves in the Fragment Reuse Index; `drop` giv
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypedDict
@@ -159,7 +159,7 @@ def plan_compact(snapshot: Snapshot, choices: CompactionChoices, remap: str) -> 
     return CompactPlan(snapshot.uri, snapshot.version, remap, tasks, tuple(s.name for s in touched), held_back)
 
 
-def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan, memory_bytes: int) -> Snapshot:
+def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes: int) -> Snapshot:
     """Do what was planned on `snapshot`. Fragments that others change meanwhile are left as they are."""
     if plan.held_back:
         warnings.warn(
@@ -169,7 +169,7 @@ def compact(engine: Callable[[], Engine], snapshot: Snapshot, plan: CompactPlan,
         )
     if not plan.due:
         return snapshot
-    rewritten = engine().map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks, rows=plan.rows)
+    rewritten = engine.map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks, rows=plan.rows)
     commit = {
         "immediate": lambda base, groups: _commit_immediate(Rewriting(engine, base, memory_bytes), groups),
         "deferred": commit_deferred,

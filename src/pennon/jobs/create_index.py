@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypedDict
 from uuid import uuid4
@@ -80,9 +80,7 @@ def plan_index(
     return plan_btree(snapshot, column, BTreeOptions(**said), **common)
 
 
-def create_index(
-    engine: Callable[[], Engine], snapshot: Snapshot, plan: Plan, *, replace: bool, whole: bool
-) -> Snapshot:
+def create_index(engine: Engine, snapshot: Snapshot, plan: Plan, *, replace: bool, whole: bool) -> Snapshot:
     """Build what was planned on `snapshot` and commit it, in place of the whole index or as one segment of it."""
     if whole and not replace and any(s.name == plan.name for s in snapshot.manifest.user_segments):
         raise IndexExists(

@@ -8,7 +8,7 @@ executors.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -58,7 +58,7 @@ class ReuseState:
         return sum(not needed for needed in self.needed)
 
 
-def read_state(engine: Callable[[], Engine], snapshot: Snapshot) -> ReuseState | None:
+def read_state(engine: Engine, snapshot: Snapshot) -> ReuseState | None:
     """None where the table has no Fragment Reuse Index."""
     reuse = read_fragment_reuse(snapshot)
     if reuse is None:
@@ -71,7 +71,7 @@ def read_state(engine: Callable[[], Engine], snapshot: Snapshot) -> ReuseState |
     return ReuseState(len(reuse.versions), reuse.size_bytes, reuse.tagged, needed, behind, followable)
 
 
-def catch_up(engine: Callable[[], Engine], snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, int]:
+def catch_up(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, int]:
     """Rewrite every segment whose files name rows by addresses that moved. Returns how many were rewritten."""
     state = read_state(engine, snapshot)
     work, newest, done = Rewriting(engine, snapshot, memory_bytes), snapshot, 0
@@ -111,7 +111,7 @@ def may_trim(snapshot: Snapshot, reuse: FragmentReuse) -> bool:
     return any(version.dataset_version < oldest for version in reuse.versions)
 
 
-def trim(engine: Callable[[], Engine], snapshot: Snapshot) -> tuple[Snapshot, int]:
+def trim(engine: Engine, snapshot: Snapshot) -> tuple[Snapshot, int]:
     """Remove the versions that no file needs. Returns how many were removed."""
     base = snapshot.latest()
     for _ in range(8):
@@ -200,7 +200,7 @@ def _needed(reuse: FragmentReuse, held: Iterable[BitMap]) -> tuple[bool, ...]:
     return tuple(needed)
 
 
-def _held(engine: Callable[[], Engine], snapshot: Snapshot, reuse: FragmentReuse) -> dict[str, BitMap]:
+def _held(engine: Engine, snapshot: Snapshot, reuse: FragmentReuse) -> dict[str, BitMap]:
     """By segment that covers something, the fragments of the addresses in its files. Where files cannot be read: of all
     that ever were."""
     stable = snapshot.manifest.has_stable_row_ids
@@ -216,7 +216,7 @@ def _held(engine: Callable[[], Engine], snapshot: Snapshot, reuse: FragmentReuse
             readable.append(segment)
     if readable:
         rows = sum(snapshot.manifest.rows_in(effective_coverage(segment, snapshot, reuse)) for segment in readable)
-        found = engine().map("addresses", partial(_fragments_in, snapshot.pin()), readable, rows=rows)
+        found = engine.map("addresses", partial(_fragments_in, snapshot.pin()), readable, rows=rows)
         everything = BitMap(reuse.old_fragments)
         held |= {s.uuid: everything if f is None else f for s, f in zip(readable, found, strict=True)}
     return held

@@ -120,7 +120,7 @@ class MaintenanceReport:
 
 
 def maintain(
-    engine: Callable[[], Engine], snapshot: Snapshot, policy: MaintenancePolicy, memory_bytes: int, *, dry_run: bool
+    engine: Engine, snapshot: Snapshot, policy: MaintenancePolicy, memory_bytes: int, *, dry_run: bool
 ) -> tuple[Snapshot, MaintenanceReport]:
     work = _Pass(engine, snapshot.latest(), policy, memory_bytes)
     steps = [work.compact, work.optimize, work.catch_up, work.trim, work.orphans, work.versions]
@@ -130,7 +130,7 @@ def maintain(
 
 @dataclass
 class _Pass:
-    engine: Callable[[], Engine]
+    engine: Engine
     snapshot: Snapshot
     policy: MaintenancePolicy
     memory_bytes: int

@@ -6,7 +6,7 @@ Every index is looked at by itself and committed by itself, so that a conflict o
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -147,7 +147,7 @@ def plan_optimize(
     )
 
 
-def optimize(engine: Callable[[], Engine], snapshot: Snapshot, plan: OptimizePlan, memory_bytes: int) -> Snapshot:
+def optimize(engine: Engine, snapshot: Snapshot, plan: OptimizePlan, memory_bytes: int) -> Snapshot:
     """Do what was planned on `snapshot`, index by index."""
     newest = snapshot
     work = Rewriting(engine, snapshot, memory_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pennon.engine import Engine
@@ -58,14 +57,14 @@ class TrimPlan:
         return f"{plural(len(self.removable), 'move')} to remove{which}{needed}"
 
 
-def plan_catch_up(engine: Callable[[], Engine], snapshot: Snapshot) -> CatchUpPlan:
+def plan_catch_up(engine: Engine, snapshot: Snapshot) -> CatchUpPlan:
     reuse, state = read_fragment_reuse(snapshot), read_state(engine, snapshot)
     segments = state.followable if state else ()
     rows = sum(snapshot.manifest.rows_in(effective_coverage(segment, snapshot, reuse)) for segment in segments)
     return CatchUpPlan(snapshot.uri, snapshot.version, segments, rows)
 
 
-def plan_trim(engine: Callable[[], Engine], snapshot: Snapshot) -> TrimPlan:
+def plan_trim(engine: Engine, snapshot: Snapshot) -> TrimPlan:
     reuse = read_fragment_reuse(snapshot)
     if reuse is None:
         return TrimPlan(snapshot.uri, snapshot.version, (), ())

@@ -6,7 +6,7 @@ were changed; `optimize` covers them again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -48,13 +48,13 @@ class Updated:
     fragments: tuple[int, ...]
 
 
-def update_column(engine: Callable[[], Engine], snapshot: Snapshot, update: ColumnUpdate) -> tuple[Snapshot, Updated]:
+def update_column(engine: Engine, snapshot: Snapshot, update: ColumnUpdate) -> tuple[Snapshot, Updated]:
     """May raise InvalidFilter for SQL that makes no sense, before anything is written."""
     column = snapshot.column(update.column)
     _check(snapshot, update, column.declared)
     pin, tasks = snapshot.pin(), _fragments(snapshot)
     rows = snapshot.manifest.rows_in(BitMap(tasks))
-    results = engine().map("update", partial(_update_fragment, pin, update), tasks, rows=rows)
+    results = engine.map("update", partial(_update_fragment, pin, update), tasks, rows=rows)
     written = [done for done in results if done]
     files = [file for file, _ in written]
     done = Updated(sum(rows for _, rows in written), tuple(file.fragment for file in files))
@@ -71,14 +71,14 @@ def update_column(engine: Callable[[], Engine], snapshot: Snapshot, update: Colu
         raise
 
 
-def count_update(engine: Callable[[], Engine], snapshot: Snapshot, update: ColumnUpdate) -> Updated:
+def count_update(engine: Engine, snapshot: Snapshot, update: ColumnUpdate) -> Updated:
     """What `update_column` would change. Without a condition that is known at once."""
     _check(snapshot, update, snapshot.column(update.column).declared)
     tasks = _fragments(snapshot)
     rows = snapshot.manifest.rows_in(BitMap(tasks))
     if update.where is None:
         return Updated(rows, tuple(tasks))
-    counts = engine().map("count", partial(_count_fragment, snapshot.pin(), update.where), tasks, rows=rows)
+    counts = engine.map("count", partial(_count_fragment, snapshot.pin(), update.where), tasks, rows=rows)
     return Updated(sum(counts), tuple(task for task, count in zip(tasks, counts, strict=True) if count))
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import NoReturn
 
 from pyroaring import BitMap
 
+from pennon.engine import Engine
 from pennon.errors import DamagedFile, PennonError
 from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
@@ -147,14 +147,11 @@ def _reuse(snapshot: Snapshot) -> tuple[FragmentReuse | None, str | None]:
 
 
 def _due(snapshot: Snapshot, versions: int) -> tuple[int, tuple[Decision, ...], str | None]:
-    def no_engine() -> NoReturn:
-        raise AssertionError("a dry run starts no Spark")
-
     policy, large = MaintenancePolicy(), versions * len(snapshot.manifest.fragments) > MAX_MANIFEST_FRAGMENTS
     if large:
         policy = replace(policy, orphan_age_seconds=None)
     try:
-        _, report = maintain(no_engine, snapshot, policy, task_memory(None), dry_run=True)
+        _, report = maintain(Engine(), snapshot, policy, task_memory(None), dry_run=True)
     except PennonError as error:
         return snapshot.version, (), error.problem
     decisions = report.decisions

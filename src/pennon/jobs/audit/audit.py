@@ -12,7 +12,7 @@ driver     search a few vectors, beside a scan of all             recall
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
@@ -81,7 +81,7 @@ class AuditPlan:
 
 
 def audit(
-    engine: Callable[[], Engine],
+    engine: Engine,
     snapshot: Snapshot,
     *,
     sample: float,
@@ -116,7 +116,7 @@ def audit(
     )
 
 
-def _examine(engine: Callable[[], Engine], snapshot: Snapshot, plan: AuditPlan) -> AuditReport:
+def _examine(engine: Engine, snapshot: Snapshot, plan: AuditPlan) -> AuditReport:
     started = monotonic()
     indices = plan.of(snapshot)
     findings: list[Finding] = []
@@ -153,7 +153,7 @@ def _examine(engine: Callable[[], Engine], snapshot: Snapshot, plan: AuditPlan) 
 class _Look:
     """One look at the segments of a version, stage by stage."""
 
-    def __init__(self, engine: Callable[[], Engine], snapshot: Snapshot, plan: AuditPlan) -> None:
+    def __init__(self, engine: Engine, snapshot: Snapshot, plan: AuditPlan) -> None:
         self._engine, self._snapshot, self._plan = engine, snapshot, plan
         self._pin = snapshot.pin()
         self._views: dict[str, View] = {}  # vector indices by name
@@ -162,13 +162,13 @@ class _Look:
     def at(self, subjects: Sequence[Subject]) -> list[Finding]:
         if not subjects:
             return []
-        inspected = self._engine().map("inspect", partial(inspect, self._pin), subjects)
+        inspected = self._engine.map("inspect", partial(inspect, self._pin), subjects)
         findings = [finding for s, i in zip(subjects, inspected, strict=True) if (finding := _opened(s, i))]
         sound = [(s, i) for s, i in zip(subjects, inspected, strict=True) if i.view is not None]
         expected = self._expected(sound)
         pieces = [piece for _, each in sound for piece in each.pieces]
         stored = sum(self._snapshot.manifest.rows_in(BitMap(s.fragments)) for s, _ in sound)
-        checked = self._engine().map("index rows", partial(_check_piece, self._pin), pieces, rows=stored)
+        checked = self._engine.map("index rows", partial(_check_piece, self._pin), pieces, rows=stored)
         by_segment: dict[str, list[_Checked]] = {}
         for piece, each in zip(pieces, checked, strict=True):
             by_segment.setdefault(piece.subject.segment.uuid, []).append(each)
@@ -223,7 +223,7 @@ class _Look:
             chosen = [self._snapshot.manifest.fragments[f] for f in fragments]
             tasks += [(view, part) for part in cut_slices(chosen, max(1, -(-rows // ROWS_PER_TASK)))]
         sums = {view: Sums.over(fragments) for view, fragments in wanted.items()}
-        summed = self._engine().map("table rows", partial(sum_table, self._pin), tasks, rows=self.rows_compared)
+        summed = self._engine.map("table rows", partial(sum_table, self._pin), tasks, rows=self.rows_compared)
         for (view, _), part in zip(tasks, summed, strict=True):
             sums[view].join(part)
         return sums

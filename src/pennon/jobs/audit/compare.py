@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -107,9 +107,7 @@ class _Blocks:
             yield int(block), _batch(addresses[mine], facts[mine], stored)
 
 
-def compare(
-    engine: Callable[[], Engine], snapshot: Snapshot, suspects: Sequence[Suspect], memory_bytes: int
-) -> list[Differences]:
+def compare(engine: Engine, snapshot: Snapshot, suspects: Sequence[Suspect], memory_bytes: int) -> list[Differences]:
     """What is wrong in each of the suspects' fragments."""
     if not suspects:
         return []
@@ -118,7 +116,7 @@ def compare(
     for number, suspect in enumerate(suspects):
         tasks += [(number, piece) for piece in suspect.pieces]
         tasks += [(number, (suspect.view, ScanSlice((fragment,)))) for fragment in suspect.fragments]
-    met = engine().exchange(
+    met = engine.exchange(
         "differences", partial(_rows, snapshot.pin(), blocks), tasks, _differences, len(blocks.owners)
     )
     found = [Differences() for _ in suspects]

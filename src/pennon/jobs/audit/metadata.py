@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import combinations, islice
 
 from pyroaring import BitMap
@@ -71,7 +71,7 @@ def check_moves(snapshot: Snapshot) -> Finding | None:
     return Finding(Severity.ERROR, None, (), problem, remedy, Action.FORGET_MOVES)
 
 
-def check_needs(engine: Callable[[], Engine], snapshot: Snapshot) -> list[Finding]:
+def check_needs(engine: Engine, snapshot: Snapshot) -> list[Finding]:
     state = read_state(engine, snapshot)
     findings: list[Finding] = []
     if state is None:

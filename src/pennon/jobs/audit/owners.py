@@ -6,7 +6,7 @@ segments hold with the value they have do no harm until the column changes in pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -45,7 +45,7 @@ class _Shared:
 
 
 def check_owners(
-    engine: Callable[[], Engine],
+    engine: Engine,
     snapshot: Snapshot,
     indices: Sequence[LogicalIndex],
     subjects: Sequence[Subject],
@@ -59,7 +59,7 @@ def check_owners(
     wanted = [replace(s, fragments=FrozenBitMap(held[s.segment.uuid])) for s in subjects if s.segment.uuid in held]
     if not wanted:
         return []
-    inspected = engine().map("inspect", partial(inspect, snapshot.pin()), wanted)
+    inspected = engine.map("inspect", partial(inspect, snapshot.pin()), wanted)
     found = [
         _Shared(Suspect(subject, each.pieces, each.view, tuple(subject.fragments)))
         for subject, each in zip(wanted, inspected, strict=True)
@@ -69,9 +69,7 @@ def check_owners(
     return [shared.finding for shared in found]
 
 
-def _count_old_rows(
-    engine: Callable[[], Engine], snapshot: Snapshot, found: Sequence[_Shared], memory_bytes: int
-) -> None:
+def _count_old_rows(engine: Engine, snapshot: Snapshot, found: Sequence[_Shared], memory_bytes: int) -> None:
     """Some fragments at a time, until each segment has shown an old row or has none."""
     most = max((len(shared.suspect.fragments) for shared in found), default=0)
     for start in range(0, most, EXAMINED_FRAGMENTS):

@@ -5,7 +5,7 @@ Every index is committed by itself, and nothing but what was found wrong leaves 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyroaring import BitMap, FrozenBitMap
@@ -32,7 +32,7 @@ from pennon.jobs.vector.plan import plan_vector
 
 
 def repair(
-    engine: Callable[[], Engine], snapshot: Snapshot, findings: Sequence[Finding], memory_bytes: int
+    engine: Engine, snapshot: Snapshot, findings: Sequence[Finding], memory_bytes: int
 ) -> tuple[Snapshot, dict[str, str]]:
     """Do what the findings ask for. Returns the newest version, and by index why it was not: empty if it was."""
     if any(finding.action is Action.FORGET_MOVES for finding in findings):
@@ -120,7 +120,7 @@ def _built_as_described(work: Rewriting, segment: IndexSegment, fragments: list[
         options,
         name=segment.name,
         fragment_ids=fragments or None,
-        parallelism=work.engine().parallelism,
+        parallelism=work.engine.parallelism,
         memory_bytes=work.memory_bytes,
     )
     return build_vector(work.engine, work.snapshot, plan)
@@ -136,9 +136,7 @@ def _readable(snapshot: Snapshot, segment: IndexSegment) -> bool:
     return True
 
 
-def _forget_moves(
-    engine: Callable[[], Engine], snapshot: Snapshot, memory_bytes: int
-) -> tuple[Snapshot, dict[str, str]]:
+def _forget_moves(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, dict[str, str]]:
     """Without the moves nobody knows where rows are that files name by old addresses. So segments lose their coverage
     in the transaction that removes the moves, and win it back from the data."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -28,16 +28,16 @@ from pennon.jobs.btree.plan import DRIVER_SAMPLE, MERGE_COPIES, SORT_COPIES, BTr
 from pennon.jobs.shared.cleanup import discarding
 
 
-def build_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreePlan) -> IndexSegment:
+def build_btree(engine: Engine, snapshot: Snapshot, plan: BTreePlan) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
     if plan.single_task:
-        [(uuid, parts)] = engine().map("build", partial(_build_whole, plan), plan.slices, rows=plan.rows)
+        [(uuid, parts)] = engine.map("build", partial(_build_whole, plan), plan.slices, rows=plan.rows)
         with discarding(snapshot.store, uuid):
             return _finish(snapshot, plan, uuid, parts)
     uuid = segment_uuid(plan.fragments)
-    boundaries = boundaries_from_sample(_sample(engine(), snapshot, plan), plan.ranges)
+    boundaries = boundaries_from_sample(_sample(engine, snapshot, plan), plan.ranges)
     with discarding(snapshot.store, uuid):
-        written = engine().exchange(
+        written = engine.exchange(
             "build",
             partial(_cut_slice, plan, boundaries),
             plan.slices,

@@ -7,7 +7,7 @@ that is one page file as it stands, and nothing else, is copied where that is al
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -39,20 +39,20 @@ class _Merged:
     part: PageStats | None
 
 
-def merge_btree(engine: Callable[[], Engine], snapshot: Snapshot, plan: BTreeMerge) -> IndexSegment:
+def merge_btree(engine: Engine, snapshot: Snapshot, plan: BTreeMerge) -> IndexSegment:
     """Write the files of the merged segment; the caller commits it in place of its sources."""
     # A task needs its own range only.
     common = replace(plan, ranges=())
     # The plan counts whole pages; fragments of a compaction under way are none of the table's yet.
     rows = sum(snapshot.manifest.rows_in(BitMap(source.coverage)) for source in plan.carrying.sources) or plan.rows
     if len(plan.ranges) == 1 and plan.ranges[0].whole is None:
-        [(uuid, merged)] = engine().map("merge", partial(_merge_whole, common), plan.ranges, rows=rows)
+        [(uuid, merged)] = engine.map("merge", partial(_merge_whole, common), plan.ranges, rows=rows)
         with discarding(snapshot.store, uuid):
             return _finish(snapshot, plan, uuid, [merged])
     uuid = segment_uuid(plan.carrying.coverage)
     with discarding(snapshot.store, uuid):
         tasks = list(enumerate(plan.ranges))
-        merged = engine().map("merge", partial(_merge_range, common, uuid), tasks, rows=rows) if tasks else []
+        merged = engine.map("merge", partial(_merge_range, common, uuid), tasks, rows=rows) if tasks else []
         return _finish(snapshot, plan, uuid, merged)
 
 

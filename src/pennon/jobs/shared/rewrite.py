@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,7 +40,7 @@ from pennon.jobs.vector.rebalance import rebalanced_models, recode
 class Rewriting:
     """Where and with what segments are written. Nothing here commits."""
 
-    engine: Callable[[], Engine]
+    engine: Engine
     snapshot: Snapshot
     memory_bytes: int
 
@@ -50,7 +50,7 @@ class Rewriting:
         column = self.column_of(like)
         common: dict[str, Any] = {
             "fragment_ids": fragments or None,  # none at all: of an empty table
-            "parallelism": self.engine().parallelism,
+            "parallelism": self.engine.parallelism,
             "memory_bytes": self.memory_bytes,
         }
         if _family(like) is Family.VECTOR:
@@ -75,7 +75,7 @@ class Rewriting:
         column, kind = self.column_of(like), kind_of(like)
         stable = self.snapshot.manifest.has_stable_row_ids
         addresses = kind is None or kind.stores_addresses(like.index_version, stable)
-        parallelism = self.engine().parallelism
+        parallelism = self.engine.parallelism
         if _family(like) is Family.SCALAR:
             carrying = Carrying(self.snapshot.pin(), addresses, tuple(sources), moves)
             plan = plan_btree_merge(

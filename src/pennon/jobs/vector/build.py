@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -40,18 +40,18 @@ from pennon.jobs.vector.train import train
 COPIED_BYTES = 16 << 20
 
 
-def build_vector(engine: Callable[[], Engine], snapshot: Snapshot, plan: VectorPlan) -> IndexSegment:
+def build_vector(engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
     with scratch_directory(snapshot.store) as scratch:
         if plan.models is None:
-            models, sample = train(engine(), snapshot, plan, scratch)
+            models, sample = train(engine, snapshot, plan, scratch)
             bounds = partition_bounds(models.ivf, sample, plan.reducers)
             files = write_models(snapshot.store, plan.pin, scratch, models, plan.storage_version)
         else:
             files, models = plan.models, plan.models.load()
             bounds = cut_by_weight(np.ones(plan.num_partitions), plan.reducers)
         tasks = plan.for_tasks()
-        written = engine().exchange(
+        written = engine.exchange(
             "build",
             partial(_encode_slice, tasks, files, bounds),
             plan.slices,
@@ -66,7 +66,7 @@ def build_vector(engine: Callable[[], Engine], snapshot: Snapshot, plan: VectorP
 
 
 def assemble(
-    engine: Callable[[], Engine],
+    engine: Engine,
     snapshot: Snapshot,
     plan: VectorPlan,
     files: ModelFiles,
@@ -79,7 +79,7 @@ def assemble(
         whole = runs[0].whole
     else:
         rows = sum(sum(run.lengths) for run in runs)
-        [whole] = engine().map("assemble", partial(_assemble, plan.for_tasks(), files, loss), [runs], rows=rows)
+        [whole] = engine.map("assemble", partial(_assemble, plan.for_tasks(), files, loss), [runs], rows=rows)
     with discarding(snapshot.store, whole.uuid):
         if not plan.hnsw:
             ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)

@@ -6,7 +6,7 @@ segment is a merge too: that is how rows get their new addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -36,7 +36,7 @@ READING_THREADS = 4
 
 
 def merge_vector(
-    engine: Callable[[], Engine], snapshot: Snapshot, like: VectorPlan, carrying: Carrying, parallelism: int
+    engine: Engine, snapshot: Snapshot, like: VectorPlan, carrying: Carrying, parallelism: int
 ) -> IndexSegment:
     """Write the files of one segment with the rows of several; the caller commits it. `like` is a plan with the models
     that all of them have."""
@@ -52,7 +52,7 @@ def merge_vector(
     with scratch_directory(snapshot.store) as scratch:
         bounds = cut_by_weight(lengths + 1.0, plan.reducers)
         task = partial(_merge_partitions, plan.for_tasks(), like.models, carrying, scratch, bounds)
-        runs = engine().map("merge", task, range(len(bounds) - 1), rows=int(lengths.sum()))
+        runs = engine.map("merge", task, range(len(bounds) - 1), rows=int(lengths.sum()))
         loss = None if None in losses else float(sum(loss or 0.0 for loss in losses))
         return assemble(engine, snapshot, plan, like.models, loss, runs)
 

@@ -6,7 +6,7 @@ write them as a segment of their own, which is then merged with what the others 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -34,7 +34,7 @@ ROWS_PER_CHILD = 256
 
 
 def rebalanced_models(
-    engine: Callable[[], Engine],
+    engine: Engine,
     snapshot: Snapshot,
     plan: VectorPlan,
     carrying: Carrying,
@@ -45,7 +45,7 @@ def rebalanced_models(
     assert plan.models is not None
     models = plan.models.load()
     pairs = list(zip(imbalance.outgrown.tolist(), imbalance.children.tolist(), strict=True))
-    children = engine().map("split", partial(_children, plan.for_tasks(), carrying), pairs)
+    children = engine.map("split", partial(_children, plan.for_tasks(), carrying), pairs)
     kept = models.ivf.centroids[imbalance.kept(models.ivf.num_partitions)]
     centroids = np.concatenate([kept, *children]).astype(models.ivf.centroids.dtype)
     new = Models(Ivf(models.ivf.metric, centroids), models.quantizer)
@@ -53,7 +53,7 @@ def rebalanced_models(
 
 
 def recode(
-    engine: Callable[[], Engine],
+    engine: Engine,
     snapshot: Snapshot,
     plan: VectorPlan,
     carrying: Carrying,
@@ -68,7 +68,7 @@ def recode(
     bounds = cut_by_weight(np.ones(count), plan.reducers)
     tasks = plan.for_tasks()
     opened = [open_files(carrying.pin, source.segment) for source in carrying.sources]
-    written = engine().exchange(
+    written = engine.exchange(
         "recode",
         partial(_recode_partition, tasks, files, carrying, bounds),
         partitions,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -29,14 +28,14 @@ ROUNDING = 1e-4
 
 
 def measure_recall(
-    engine: Callable[[], Engine], snapshot: Snapshot, index: str, view: View, queries: int
+    engine: Engine, snapshot: Snapshot, index: str, view: View, queries: int
 ) -> tuple[float, int] | None:
     """The recall@10 of a refined search, and by how many queries; None where there are no vectors to ask for."""
     sampled = _queries(snapshot, view, queries)
     if not len(sampled):
         return None
     slices = cut_slices(snapshot.manifest.fragments.values(), max(1, -(-_rows(snapshot) // ROWS_PER_TASK)))
-    parts = engine().map("brute force", partial(_nearest, snapshot.pin(), view, sampled), slices, rows=_rows(snapshot))
+    parts = engine.map("brute force", partial(_nearest, snapshot.pin(), view, sampled), slices, rows=_rows(snapshot))
     exact = smallest(np.concatenate(parts, axis=1), K)[0]
     request = SearchRequest.of(
         view.column, K, {"index": index, "columns": [], "metric": str(view.metric), "refine_factor": REFINE}
