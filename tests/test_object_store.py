@@ -106,7 +106,8 @@ def test_vectors(storage_options: dict[str, str]) -> None:
     assert (index.type, index.coverage) == ("IVF_HNSW_SQ", 1.0)
     session = lance.dataset(uri, storage_options=storage_options).new_file_session()
     uuid = index.segments[0].uuid
-    assert sorted(session.list("_indices")) == [f"_indices/{uuid}/auxiliary.idx", f"_indices/{uuid}/index.idx"]
+    names = ["auxiliary.idx", "index.idx", "pennon-contents.json"]
+    assert sorted(session.list("_indices")) == [f"_indices/{uuid}/{name}" for name in names]
     truth = Metric.L2.distances(vectors[:20], vectors).argsort(axis=1)[:, :5]
     found = table.search_batch("v", vectors[:20], 5, nprobes=4, refine_factor=4, columns=["id"])
     assert found["id"].to_numpy().reshape(20, 5).tolist() == truth.tolist()

@@ -65,7 +65,7 @@ def opened(store: FaultyStore, version: int | None = None) -> pennon.Table:
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize("fault", [*(ANSWERS.keys() - {"no-bucket"}), DROPPED, CUT])
+@pytest.mark.parametrize("fault", [*(name for name in ANSWERS if name != "no-bucket"), DROPPED, CUT])
 def test_opening_a_version_of_a_table(store: FaultyStore, fault: str) -> None:
     store.always(fault)
     with pytest.raises(StoreUnavailable, match="the store did not answer for version 1") as error:

@@ -116,9 +116,13 @@ def _version(path: Path) -> int:
 
 
 def _kind(name: str) -> str:
-    return {"page_lookup.lance": "lookup", "index.idx": "index", "auxiliary.idx": "auxiliary"}.get(
-        name, "details" if name.endswith(".binpb") else "pages"
-    )
+    kinds = {
+        "page_lookup.lance": "lookup",
+        "index.idx": "index",
+        "auxiliary.idx": "auxiliary",
+        "pennon-contents.json": "contents",
+    }
+    return kinds.get(name, "details" if name.endswith(".binpb") else "pages")
 
 
 WEIGHTS = {
@@ -128,6 +132,7 @@ WEIGHTS = {
     "index": 5,
     "auxiliary": 5,
     "details": 5,
+    "contents": 2,
     "deletions": 3,
     "transaction": 0.5,
 }

@@ -179,7 +179,8 @@ def test_pylance_uses_an_index_of_pennon_on_tensors(uri: str, kind: str) -> None
         pennon.open(uri).create_index("tensor", kind, num_partitions=4)
     assert_nearest(uri)
     append_and_delete(uri)
-    keep_up(uri, "deferred")
+    # Graphs do not follow deferred compactions that drop deleted rows.
+    keep_up(uri, "immediate" if "HNSW" in kind else "deferred")
     assert_nearest(uri)
 
 

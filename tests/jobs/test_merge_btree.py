@@ -24,6 +24,7 @@ from pennon.errors import BuildFailed, DamagedFile
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import ReadCounter, counting_reads
+from pennon.format.segment_contents import CONTENTS_FILE
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, Store
 from pennon.index.btree.guard_rows import SENTINEL_ID
@@ -118,7 +119,7 @@ def pages_of(uri: str, segment: IndexSegment) -> list[pa.Table]:
         import json
 
         names = [f"part_{p}_page_data.lance" for p, _ in json.loads(metadata[b"page_num_per_range_partition"])]
-    assert set(names) | {"page_lookup.lance"} == {f.path for f in segment.files} or not names
+    assert set(names) | {"page_lookup.lance", CONTENTS_FILE} == {f.path for f in segment.files} or not names
     for file in segment.files:
         assert Path(uri, "_indices", segment.uuid, file.path).stat().st_size == file.size_bytes
     return [LanceFileReader(f"{uri}/_indices/{segment.uuid}/{name}").read_all().to_table() for name in names]
@@ -198,7 +199,7 @@ KS = ["k = 7", "k < 100", "k >= 900", "k is null", "k is not null", "k between 3
 
 def test_a_small_merge_is_one_task_and_plain(uri: str) -> None:
     merged = merge_all(uri, "k")
-    assert [f.path for f in merged.files] == ["page_data.lance", "page_lookup.lance"]
+    assert [f.path for f in merged.files] == ["page_data.lance", "page_lookup.lance", CONTENTS_FILE]
     assert set(merged.fragments) == set(range(6))
     assert merged.index_version == 0
     check_answers(uri, KS)

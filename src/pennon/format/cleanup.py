@@ -20,7 +20,7 @@ from stat import S_ISREG
 from typing import Any
 from uuid import UUID, uuid4
 
-from pennon.errors import StoreReadOnly
+from pennon.errors import StoreReadOnly, StoreUnavailable
 from pennon.format.failures import answering
 from pennon.format.named_files import DATA, Unnamed, unnamed
 from pennon.format.snapshot import Snapshot
@@ -207,6 +207,8 @@ def _delete(store: Store, orphan: Orphan) -> None:
     else:
         try:
             store.delete(orphan.path)
+        except StoreUnavailable:
+            raise
         except OSError as error:
             problem = f": {(str(error).splitlines() or [''])[0]}"
     root = store.location.local_root

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pennon.errors import DamagedFile, DamagedTable, PennonError, UnsupportedTable
+from pennon.errors import DamagedFile, DamagedTable, PennonError, StoreUnavailable, UnsupportedTable
 from pennon.format.index_metadata import segments_from_proto
 from pennon.format.manifest import READER_FLAGS, VERSIONS, Manifest, manifest_paths, manifest_protos
 from pennon.format.pb import lance_pb2 as pb
@@ -62,6 +62,8 @@ def _newest(snapshot: Snapshot) -> Snapshot:
     try:
         with reading(what):
             return snapshot.latest()
+    except StoreUnavailable:
+        raise
     except PennonError as error:
         raise DamagedTable(
             f"{what} cannot be read: {error.problem}", "Nothing was deleted; restore its files"

@@ -230,6 +230,8 @@ class _Pass:
             found = orphans(self.snapshot, store_clock=not dry_run)
         except UnsupportedTable as error:
             return Decision("orphans", False, f"not looked for: {error.problem}")
+        except StoreUnavailable:
+            raise
         except PennonError as error:
             return Decision("orphans", True, "orphans are not known", f"failed: {error}", ended=Status.FAILED)
         old = [orphan for orphan in found if is_old(orphan, age)]

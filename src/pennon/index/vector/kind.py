@@ -13,7 +13,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Family
-from pennon.index.vector.files.details import TYPE_NAMES, TYPE_URL, VectorDetails, unknown_metric
+from pennon.index.vector.files.details import TYPE_NAMES, TYPE_URL, VectorDetails, has_graph, unknown_metric
 from pennon.index.vector.files.storage import AUXILIARY_FILE, INDEX_FILE, OLDER_LAYOUT, read_kind
 from pennon.index.vector.kinds import VECTOR_KINDS, SubIndex, VectorKind
 from pennon.index.vector.metric import Metric
@@ -59,8 +59,10 @@ class VectorFamily:
 
     def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
         """pylance drops lost rows from the codes as it loads them, finds the graph larger, and fails the search."""
+        if segment.details:
+            return not has_graph(segment.details)
         known = self.described(snapshot, segment)
-        return known is not None and known[0].sub_index is not SubIndex.HNSW
+        return known is None or known[0].sub_index is not SubIndex.HNSW
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         return not stable_row_ids

@@ -116,3 +116,11 @@ def unknown_metric(value: bytes) -> str | None:
     if code in _METRICS.values():
         return None
     return _Message.Metric.Name(code).lower() if code in _Message.Metric.values() else f"of number {code}"
+
+
+def has_graph(value: bytes) -> bool:
+    """Whether the details are those of an HNSW index, for whatever metric."""
+    try:
+        return _Message.FromString(value).HasField("hnsw")
+    except DecodeError:
+        return False
