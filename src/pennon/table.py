@@ -20,8 +20,9 @@ from pennon.jobs.audit.audit import RECALL_QUERIES, audit
 from pennon.jobs.audit.report import AuditReport
 from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
 from pennon.jobs.compact import CompactionChoices, CompactPlan, compact, plan_compact
-from pennon.jobs.create_index import IndexOptions, Plan, create_index, plan_index
+from pennon.jobs.create_index import IndexOptions, create_index, plan_index
 from pennon.jobs.fragment_reuse import catch_up, trim
+from pennon.jobs.kinds import BuildPlan
 from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport, maintain
 from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
@@ -86,7 +87,7 @@ class Table:
         rows_per_task: int | None = None,
         task_memory_bytes: int | None = None,
         **options: Unpack[IndexOptions],
-    ) -> Plan:
+    ) -> BuildPlan:
         """What `create_index` would do to the newest version. Starts no Spark session: it counts this machine's cores
         when there is none yet."""
         return self._plan_index(
@@ -130,7 +131,9 @@ class Table:
         if not self._engine.attached and self._engine.parallelism != os.cpu_count():
             # The first plan only checked the input, before Spark was started; this one knows the cluster.
             plan = planned()
-        self._move_to(create_index(self._engine, self._snapshot, plan, replace=replace, whole=fragment_ids is None))
+        self._move_to(
+            create_index(self._engine, self._snapshot, index_type, plan, replace=replace, whole=fragment_ids is None)
+        )
         return next(index for index in self.indices() if index.name == plan.name)
 
     def plan_optimize(
@@ -395,7 +398,7 @@ class Table:
         rows_per_task: int | None,
         task_memory_bytes: int | None,
         **options: Unpack[IndexOptions],
-    ) -> Plan:
+    ) -> BuildPlan:
         """On a given version: what is built must be what was planned, whoever commits in between."""
         return plan_index(
             snapshot,

@@ -45,11 +45,12 @@ from pennon.format.manifest import FLAG_TAGGED_REUSE
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.reading import effective_coverage, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
+from pennon.jobs.kinds import Work
 from pennon.jobs.shared.cleanup import committing, scratch_directory
 from pennon.jobs.shared.commit import publish, replace_all
 from pennon.jobs.shared.remap import Source
 from pennon.jobs.shared.retry import on_newest
-from pennon.jobs.shared.rewrite import Rewriting
+from pennon.jobs.shared.rewrite import move_segment
 from pennon.text import human_bytes, plural
 
 REMAPS = ("immediate", "deferred", "drop")
@@ -171,7 +172,7 @@ def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes:
         return snapshot
     rewritten = engine.map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks, rows=plan.rows)
     commit = {
-        "immediate": lambda base, groups: _commit_immediate(Rewriting(engine, base, memory_bytes), groups),
+        "immediate": lambda base, groups: _commit_immediate(Work(engine, base, memory_bytes), groups),
         "deferred": commit_deferred,
         "drop": commit_dropping,
     }[plan.remap]
@@ -239,7 +240,7 @@ def _touched(base: Snapshot, moving: BitMap) -> list[IndexSegment]:
     return touched
 
 
-def _commit_immediate(work: Rewriting, groups: Sequence[Rewritten]) -> Snapshot:
+def _commit_immediate(work: Work, groups: Sequence[Rewritten]) -> Snapshot:
     """Remap the segments that know moved rows, then commit them together with the fragments.
 
     A segment that covers a group only in part cannot be committed together with it: then the fragments come first,
@@ -284,12 +285,12 @@ def _commit_together(
     return publish(committed, replace_all(replaced))
 
 
-def _remapped(work: Rewriting, segment: IndexSegment, coverage: BitMap, moves: str) -> IndexSegment | None:
+def _remapped(work: Work, segment: IndexSegment, coverage: BitMap, moves: str) -> IndexSegment | None:
     """A segment with its rows at their new addresses; None where it cannot be read, and loses coverage instead."""
     problem = why_unusable(work.snapshot, segment)
     if problem is None:
         try:
-            return work.move(Source(segment, FrozenBitMap(coverage)), moves)
+            return move_segment(work, Source(segment, FrozenBitMap(coverage)), moves)
         except (DamagedFile, UnsupportedTable) as error:
             problem = error.problem
     warnings.warn(

@@ -27,10 +27,11 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
+from pennon.jobs.kinds import Work
 from pennon.jobs.shared.cleanup import committing
 from pennon.jobs.shared.commit import Change, publish, replace_segments
 from pennon.jobs.shared.remap import Source
-from pennon.jobs.shared.rewrite import Rewriting
+from pennon.jobs.shared.rewrite import build_like, move_segment
 
 # More than this is kept in a file of its own, as stock does.
 INLINE_BYTES = 204_800
@@ -74,7 +75,7 @@ def read_state(engine: Engine, snapshot: Snapshot) -> ReuseState | None:
 def catch_up(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, int]:
     """Rewrite every segment whose files name rows by addresses that moved. Returns how many were rewritten."""
     state = read_state(engine, snapshot)
-    work, newest, done = Rewriting(engine, snapshot, memory_bytes), snapshot, 0
+    work, newest, done = Work(engine, snapshot, memory_bytes), snapshot, 0
     reuse = read_fragment_reuse(snapshot)
     for segment in state.followable if state else ():
         coverage = _coverage(snapshot, segment, reuse)
@@ -89,10 +90,10 @@ def catch_up(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Sna
     return newest, done
 
 
-def _caught_up(work: Rewriting, source: Source) -> IndexSegment:
+def _caught_up(work: Work, source: Source) -> IndexSegment:
     """From the data, where the segment's own files are damaged."""
     try:
-        return work.move(source)
+        return move_segment(work, source)
     except DamagedFile as error:
         warnings.warn(
             f"a segment of index {source.segment.name!r} of {work.snapshot.uri} is built from the data instead:"
@@ -100,7 +101,7 @@ def _caught_up(work: Rewriting, source: Source) -> IndexSegment:
             DamagedIndexWarning,
             stacklevel=2,
         )
-        return work.build(source.segment, list(source.coverage))
+        return build_like(work, source.segment, list(source.coverage))
 
 
 def may_trim(snapshot: Snapshot, reuse: FragmentReuse) -> bool:

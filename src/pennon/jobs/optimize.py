@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
@@ -26,22 +25,17 @@ from pennon.format.index_metadata import IndexFile, IndexSegment, LogicalIndex, 
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
-from pennon.index.kind import Family
 from pennon.index.registry import kind_of, why_unusable
-from pennon.index.vector.files.storage import VectorFiles
-from pennon.index.vector.partition_balance import Imbalance
+from pennon.jobs.kinds import Work
+from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.cleanup import committing
 from pennon.jobs.shared.commit import publish, replace_segments
 from pennon.jobs.shared.merge_policy import Tier, choose
 from pennon.jobs.shared.remap import Source
-from pennon.jobs.shared.rewrite import Rewriting
+from pennon.jobs.shared.rewrite import build_like, merge_segments
 from pennon.jobs.shared.stale_values import held_fragments
 from pennon.jobs.shared.tasks import check_integers
-from pennon.jobs.vector.plan import partition_size
 from pennon.text import in_line, plural
-
-# Where partitions that have outgrown the others hold more than this share of all rows, everything is trained anew.
-REBUILT_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -150,13 +144,13 @@ def plan_optimize(
 def optimize(engine: Engine, snapshot: Snapshot, plan: OptimizePlan, memory_bytes: int) -> Snapshot:
     """Do what was planned on `snapshot`, index by index."""
     newest = snapshot
-    work = Rewriting(engine, snapshot, memory_bytes)
+    work = Work(engine, snapshot, memory_bytes)
     for step in plan.due:
         newest = _optimize_index(work, step)
     return newest
 
 
-def _optimize_index(work: Rewriting, step: IndexStep) -> Snapshot:
+def _optimize_index(work: Work, step: IndexStep) -> Snapshot:
     segment = _written(work, step)
     with committing(work.snapshot, [segment]):
         committed = publish(work.snapshot, replace_segments(step.name, [segment], step.leaving))
@@ -164,10 +158,10 @@ def _optimize_index(work: Rewriting, step: IndexStep) -> Snapshot:
     return committed
 
 
-def _written(work: Rewriting, step: IndexStep) -> IndexSegment:
+def _written(work: Work, step: IndexStep) -> IndexSegment:
     fragments = list(BitMap(step.new).union(*(source.coverage for source in step.merged)))
     if step.rebuilt:
-        return work.build(step.like, fragments, retrain=True)
+        return build_like(work, step.like, fragments, retrain=True)
     try:
         return _merged(work, step)
     except DamagedFile as error:
@@ -178,18 +172,18 @@ def _written(work: Rewriting, step: IndexStep) -> IndexSegment:
             DamagedIndexWarning,
             stacklevel=2,
         )
-        return work.build(step.like, fragments)
+        return build_like(work, step.like, fragments)
 
 
-def _merged(work: Rewriting, step: IndexStep) -> IndexSegment:
+def _merged(work: Work, step: IndexStep) -> IndexSegment:
     if not step.new:
-        return work.merge(step.merged, may_copy=True, rebalance=step.rebalanced)
-    delta = work.build(step.like, step.new)
+        return merge_segments(work, step.merged, may_copy=True, rebalance=step.rebalanced)
+    delta = build_like(work, step.like, step.new)
     if not step.merged:
         return delta
     try:
         sources = [*step.merged, Source(delta, FrozenBitMap(step.new))]
-        return work.merge(sources, may_copy=True, rebalance=step.rebalanced)
+        return merge_segments(work, sources, may_copy=True, rebalance=step.rebalanced)
     finally:
         work.discard(delta)
 
@@ -238,7 +232,7 @@ def _plan_index(
         damaged = [source for source in sources if _damaged(snapshot, source, reuse)]
     except UnsupportedTable as error:
         return step((), BitMap(), error.problem, skipped=True)
-    if len(damaged) == len(sources) and kind.family is Family.VECTOR:
+    if len(damaged) == len(sources) and jobs_of(index.segments[0]).models_in_files:
         return step((), BitMap(), "its files are damaged and tell no models: create it anew")
     healthy = [source for source in sources if source not in damaged]
     covered = BitMap().union(*(source.coverage for source in healthy))
@@ -259,12 +253,11 @@ def _plan_index(
         ]
         choice = choose(tiers, manifest.rows_in(new))
         merged, reason = healthy[len(healthy) - choice.count :], choice.reason
-        uneven = _imbalance(snapshot, healthy) if kind.family is Family.VECTOR else None
-        if uneven is not None:
-            merged, reason, rebalanced = healthy, uneven.reason, True
-            if uneven.share > REBUILT_SHARE:
-                reason += ", too many rows to split partitions one by one"
-                return step(healthy, new, reason, rebuilt=True, discarded=damaged, like=like)
+        upkeep = jobs_of(like).upkeep(snapshot, [source.segment for source in healthy]) if healthy else None
+        if upkeep is not None and upkeep.rebuild:
+            return step(healthy, new, upkeep.reason, rebuilt=True, discarded=damaged, like=like)
+        if upkeep is not None:
+            merged, reason, rebalanced = healthy, upkeep.reason, True
     else:
         newest = healthy[max(0, len(healthy) - count) :] if count else []
         forced = [source for source, old in zip(healthy, stale, strict=True) if old and source not in newest]
@@ -276,23 +269,6 @@ def _plan_index(
     if damaged:
         reason = f"{plural(len(damaged), 'damaged segment')} replaced; {reason}"
     return step(merged, new, reason, rebalanced=rebalanced, discarded=damaged, like=like)
-
-
-@dataclass(frozen=True)
-class _Uneven:
-    reason: str
-    share: float
-
-
-def _imbalance(snapshot: Snapshot, sources: Sequence[Source]) -> _Uneven | None:
-    """Whether partitions of all segments together are too uneven; None also where segments differ in their models."""
-    ordered = sorted((source.segment for source in sources), key=lambda segment: -segment.size_bytes)
-    opened = [VectorFiles(snapshot.store, segment.directory, segment.file_sizes) for segment in ordered]
-    if any(not np.array_equal(files.ivf.centroids, opened[0].ivf.centroids) for files in opened):
-        return None
-    lengths = np.sum([files.layout.lengths for files in opened], axis=0)
-    found = Imbalance.of(lengths, partition_size(ordered[0], opened[0]))
-    return _Uneven(str(found), found.share(lengths)) if found else None
 
 
 def _why_forced(source: Source, stale: BitMap) -> str | None:

@@ -21,11 +21,10 @@ import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import DamagedFile, IndexNotFound, InvalidArgument
+from pennon.errors import IndexNotFound, InvalidArgument
 from pennon.format.index_metadata import LogicalIndex, group_segments
-from pennon.format.snapshot import Pin, Snapshot
+from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
-from pennon.index.kind import Family
 from pennon.index.registry import kind_of, why_unusable
 from pennon.jobs.audit.checksums import Sums
 from pennon.jobs.audit.compare import Suspect, compare, examined
@@ -42,10 +41,11 @@ from pennon.jobs.audit.metadata import (
 from pennon.jobs.audit.owners import check_owners
 from pennon.jobs.audit.repair import repair as put_right
 from pennon.jobs.audit.report import Action, AuditReport, Finding, Severity
-from pennon.jobs.audit.rows import Inspected, Piece, Subject, View, inspect, stored_rows, sum_table
+from pennon.jobs.audit.rows import Checked, check_piece, inspect, sum_table
+from pennon.jobs.audit.targets import CodeTally, Inspected, Subject, View
+from pennon.jobs.kinds import KindAudit
+from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, check_integers, cut_slices
-from pennon.jobs.vector.audit import CodeTally, check_partitions
-from pennon.jobs.vector.recall import POOR_RECALL, REFINE, K, measure_recall
 from pennon.text import plural
 
 RECALL_QUERIES = 20
@@ -156,7 +156,7 @@ class _Look:
     def __init__(self, engine: Engine, snapshot: Snapshot, plan: AuditPlan) -> None:
         self._engine, self._snapshot, self._plan = engine, snapshot, plan
         self._pin = snapshot.pin()
-        self._views: dict[str, View] = {}  # vector indices by name
+        self._views: dict[str, tuple[KindAudit, View]] = {}  # by the name of the index
         self.rows_compared = 0
 
     def at(self, subjects: Sequence[Subject]) -> list[Finding]:
@@ -168,8 +168,8 @@ class _Look:
         expected = self._expected(sound)
         pieces = [piece for _, each in sound for piece in each.pieces]
         stored = sum(self._snapshot.manifest.rows_in(BitMap(s.fragments)) for s, _ in sound)
-        checked = self._engine.map("index rows", partial(_check_piece, self._pin), pieces, rows=stored)
-        by_segment: dict[str, list[_Checked]] = {}
+        checked = self._engine.map("index rows", partial(check_piece, self._pin), pieces, rows=stored)
+        by_segment: dict[str, list[Checked]] = {}
         for piece, each in zip(pieces, checked, strict=True):
             by_segment.setdefault(piece.subject.segment.uuid, []).append(each)
         suspects: list[Suspect] = []
@@ -180,9 +180,8 @@ class _Look:
             if problem is not None:
                 findings.append(_damaged(subject, problem))
                 continue
-            if subject.family is Family.VECTOR:
-                self._views[subject.segment.name] = each.view
-                findings += _codes(subject, [c.codes for c in mine])
+            self._views[subject.segment.name] = jobs_of(subject.segment).audit, each.view
+            findings += _codes(subject, [c.codes for c in mine])
             found = Sums.over(subject.fragments)
             for c in mine:
                 found.join(c.sums)
@@ -192,22 +191,19 @@ class _Look:
         return findings + self._differing(suspects)
 
     def at_recall(self, wrong: set[str | None]) -> list[Finding]:
-        """Of vector indices in which nothing is wrong."""
+        """Of indices that are searched, where nothing is wrong with them."""
         findings: list[Finding] = []
-        for name, view in self._views.items() if self._plan.recall_queries else ():
+        for name, (audit, view) in self._views.items() if self._plan.recall_queries else ():
             if name in wrong:
                 continue
-            measured = measure_recall(self._engine, self._snapshot, name, view, self._plan.recall_queries)
-            if measured is not None:
-                recall, queries = measured
-                said = (
-                    f"recall@{K} is {recall:.3f} with refine_factor={REFINE}, by {plural(queries, 'query', 'queries')}"
-                )
-                if recall < POOR_RECALL:
-                    remedy = "Train it anew with `pennon optimize --retrain`, or ask for more nprobes"
-                    findings.append(Finding(Severity.WARNING, name, (), said, remedy))
-                else:
-                    findings.append(Finding(Severity.NOTE, name, (), said, "Nothing to do"))
+            recall = audit.recall(self._engine, self._snapshot, name, view, self._plan.recall_queries)
+            if recall is None:
+                continue
+            if recall.poor:
+                remedy = "Train it again with `pennon optimize --retrain`, or ask for more nprobes"
+                findings.append(Finding(Severity.WARNING, name, (), recall.problem, remedy))
+            else:
+                findings.append(Finding(Severity.NOTE, name, (), recall.problem, "Nothing to do"))
         return findings
 
     def _expected(self, sound: Iterable[tuple[Subject, Inspected]]) -> dict[View, Sums]:
@@ -240,26 +236,6 @@ class _Look:
         return findings
 
 
-@dataclass(frozen=True)
-class _Checked:
-    sums: Sums
-    codes: CodeTally
-    damage: str | None = None
-
-
-def _check_piece(pin: Pin, piece: Piece) -> _Checked:
-    """Task: damage is a finding and no failure."""
-    sums, codes = Sums.over(piece.subject.fragments), CodeTally()
-    try:
-        if piece.subject.family is Family.VECTOR:
-            return _Checked(*check_partitions(pin, piece))
-        for addresses, facts in stored_rows(pin, piece):
-            sums.add(addresses, facts)
-    except DamagedFile as error:
-        return _Checked(sums.filled(), codes, error.problem)
-    return _Checked(sums.filled(), codes)
-
-
 def _subjects(
     snapshot: Snapshot, indices: Sequence[LogicalIndex], reuse: FragmentReuse | None, chosen: BitMap
 ) -> list[Subject]:
@@ -272,7 +248,7 @@ def _subjects(
             coverage = effective_coverage(segment, snapshot, reuse, index.segments)
             addresses = kind.stores_addresses(segment.index_version, snapshot.manifest.has_stable_row_ids)
             compared = FrozenBitMap(coverage & chosen)
-            subjects.append(Subject(segment, column, kind.family, addresses, compared))
+            subjects.append(Subject(segment, column, addresses, compared))
     return subjects
 
 

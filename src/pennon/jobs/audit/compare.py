@@ -16,7 +16,8 @@ from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, contains, fragment_of, offset_of, sorted_unique
 from pennon.format.snapshot import Pin, ScanSlice, Snapshot
 from pennon.jobs.audit.checksums import Facts
-from pennon.jobs.audit.rows import Piece, Subject, View, stored_rows, table_rows
+from pennon.jobs.audit.rows import stored_rows, table_rows
+from pennon.jobs.audit.targets import Piece, Subject, View
 from pennon.text import plural
 
 # Fragments of a segment in which differing rows are looked for; of the others it is known that they differ.

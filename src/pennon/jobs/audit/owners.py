@@ -16,11 +16,12 @@ from pennon.engine import Engine
 from pennon.format.index_metadata import LogicalIndex
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.kind import Family
 from pennon.jobs.audit.compare import EXAMINED_FRAGMENTS, Suspect, compare
 from pennon.jobs.audit.metadata import note, some
 from pennon.jobs.audit.report import Action, Finding, Severity
-from pennon.jobs.audit.rows import Subject, inspect
+from pennon.jobs.audit.rows import inspect
+from pennon.jobs.audit.targets import Subject
+from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.stale_values import shared_fragments
 from pennon.text import plural
 
@@ -65,7 +66,7 @@ def check_owners(
         for subject, each in zip(wanted, inspected, strict=True)
         if each.view is not None
     ]
-    _count_old_rows(engine, snapshot, [s for s in found if s.suspect.subject.family is Family.SCALAR], memory_bytes)
+    _count_old_rows(engine, snapshot, [s for s in found if _is_scalar(s)], memory_bytes)
     return [shared.finding for shared in found]
 
 
@@ -81,3 +82,7 @@ def _count_old_rows(engine: Engine, snapshot: Snapshot, found: Sequence[_Shared]
         compared = compare(engine, snapshot, [part for _, part in parts], memory_bytes)
         for (shared, _), differences in zip(parts, compared, strict=True):
             shared.old += differences.changed + differences.surplus
+
+
+def _is_scalar(shared: _Shared) -> bool:
+    return jobs_of(shared.suspect.subject.segment).audit.scalar

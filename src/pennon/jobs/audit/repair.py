@@ -11,24 +11,18 @@ from dataclasses import replace
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict, DamagedFile, InvalidArgument, PennonError, StoreUnavailable
+from pennon.errors import CommitConflict, InvalidArgument, PennonError
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.reading import effective_coverage, read_fragment_reuse
-from pennon.index.kind import Family
-from pennon.index.registry import kind_of
-from pennon.index.vector.files.details import VectorDetails
-from pennon.index.vector.files.storage import VectorFiles
 from pennon.jobs.audit.report import Action, Finding
+from pennon.jobs.kinds import Work
 from pennon.jobs.optimize import optimize, plan_optimize
+from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.cleanup import committing
 from pennon.jobs.shared.commit import publish, replace_segments
 from pennon.jobs.shared.retry import on_newest
-from pennon.jobs.shared.rewrite import Rewriting
-from pennon.jobs.vector.build import build_vector
-from pennon.jobs.vector.options import VectorOptions
-from pennon.jobs.vector.plan import plan_vector
 
 
 def repair(
@@ -43,7 +37,7 @@ def repair(
         if mine:
             wrong = {uuid for finding in mine for uuid in finding.segments}
             retrain = any(finding.action is Action.RETRAIN for finding in mine)
-            work = Rewriting(engine, snapshot, memory_bytes)
+            work = Work(engine, snapshot, memory_bytes)
             try:
                 newest, outcome[index.name] = _rebuild(work, index.segments, wrong, retrain=retrain), ""
             except PennonError as error:
@@ -51,7 +45,7 @@ def repair(
     return newest, outcome
 
 
-def _rebuild(work: Rewriting, segments: Sequence[IndexSegment], wrong: set[str], *, retrain: bool) -> Snapshot:
+def _rebuild(work: Work, segments: Sequence[IndexSegment], wrong: set[str], *, retrain: bool) -> Snapshot:
     """One segment in place of the wrong ones. Where a sound one holds old values of what the new one would cover, it
     has to go too."""
     leaving = [segment for segment in segments if segment.uuid in wrong]
@@ -65,7 +59,7 @@ def _rebuild(work: Rewriting, segments: Sequence[IndexSegment], wrong: set[str],
 
 
 def _replace(
-    work: Rewriting, leaving: Sequence[IndexSegment], staying: Sequence[IndexSegment], *, retrain: bool
+    work: Work, leaving: Sequence[IndexSegment], staying: Sequence[IndexSegment], *, retrain: bool
 ) -> Snapshot:
     snapshot, name = work.snapshot, leaving[0].name
     reuse = read_fragment_reuse(snapshot)
@@ -73,67 +67,9 @@ def _replace(
     covered -= BitMap().union(*(effective_coverage(s, snapshot, reuse, (*leaving, *staying)) for s in staying))
     if not covered and staying:
         return publish(snapshot, replace_segments(name, [], leaving))
-    segment = _built(work, leaving, staying, list(covered), retrain=retrain)
+    segment = jobs_of(leaving[0]).rebuild(work, leaving, staying, list(covered), retrain=retrain)
     with committing(snapshot, [segment]):
         return publish(snapshot, replace_segments(name, [segment], leaving))
-
-
-def _built(
-    work: Rewriting,
-    leaving: Sequence[IndexSegment],
-    staying: Sequence[IndexSegment],
-    fragments: list[int],
-    *,
-    retrain: bool,
-) -> IndexSegment:
-    """From the data. Models are those of a sound segment, else of the wrong one if they can be read, else new ones
-    after what the manifest says of the index."""
-    kind = kind_of(leaving[0])
-    if kind is None or kind.family is Family.SCALAR:
-        return work.build((*staying, *leaving)[0], fragments)
-    for like in (*staying, *leaving) if not retrain else leaving:
-        if _readable(work.snapshot, like):
-            return work.build(like, fragments, retrain=retrain)
-    return _built_as_described(work, leaving[0], fragments)
-
-
-def _built_as_described(work: Rewriting, segment: IndexSegment, fragments: list[int]) -> IndexSegment:
-    described = VectorDetails.from_bytes(segment.details)
-    if described is None:
-        raise DamagedFile(
-            f"no file of index {segment.name!r} of {work.snapshot.uri} tells its models, nor does the manifest",
-            "Create the index anew",
-        )
-    options = VectorOptions(
-        metric=described.metric.value,
-        target_partition_size=described.target_partition_size,
-        num_sub_vectors=described.num_sub_vectors,
-        num_bits=described.num_bits,
-    )
-    if described.hnsw is not None:
-        graph = described.hnsw
-        options = replace(options, m=graph.m, ef_construction=graph.ef_construction, max_level=graph.max_level)
-    plan = plan_vector(
-        work.snapshot,
-        work.column_of(segment).path,
-        described.kind.name,
-        options,
-        name=segment.name,
-        fragment_ids=fragments or None,
-        parallelism=work.engine.parallelism,
-        memory_bytes=work.memory_bytes,
-    )
-    return build_vector(work.engine, work.snapshot, plan)
-
-
-def _readable(snapshot: Snapshot, segment: IndexSegment) -> bool:
-    try:
-        VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
-    except StoreUnavailable:
-        raise
-    except PennonError:
-        return False
-    return True
 
 
 def _forget_moves(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, dict[str, str]]:

@@ -1,157 +1,48 @@
-"""Whether the codes of a vector index are those of its vectors, and whether its graphs are sound.
-
-A sample of every fragment's vectors is coded anew with the segment's own models. A code that differs counts as wrong
-where it also measures otherwise: codes made with other bounds, or of a vector that has changed since.
-"""
+"""A vector index under audit: its rows, a sample of its codes, its graphs, and how much a search finds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from pennon.errors import DamagedFile
-from pennon.format.addresses import Addresses, fragment_of, offset_of
+from pennon.engine import Engine
+from pennon.format.addresses import Addresses
 from pennon.format.snapshot import Pin, Snapshot
-from pennon.index.vector.files.storage import Partition, VectorFiles
-from pennon.index.vector.hnsw.graph import HnswGraph
-from pennon.index.vector.kinds import SubIndex
-from pennon.index.vector.metric import Metric, squared_lengths
-from pennon.index.vector.quantizers.base import Columns, Quantizer, take_columns
-from pennon.index.vector.quantizers.flat import FlatQuantizer
-from pennon.index.vector.quantizers.sq import ScalarQuantizer
-from pennon.index.vector.vectors import Floats, Mask, Vectors, to_matrix
-from pennon.jobs.audit.checksums import Sums, facts_of_hashes, mixed
-from pennon.jobs.audit.rows import PRESENT, Piece, Subject, answered_by, files_of
-
-# Rows of a fragment whose codes are looked at, and of a whole segment.
-FRAGMENT_ROWS = 64
-SEGMENT_ROWS = 20_000
-# Codes of PQ and RQ may differ so far by the rounding of whoever wrote them.
-DIFFERING_SHARE = 0.25
-# How far a distance may be off: in parts of the spread of a partition, and for rounding in parts of the length.
-SPREAD_SHARE, LENGTH_SHARE = 1e-2, 1e-5
-COMPARED_ROWS = 256
+from pennon.jobs.audit.checksums import Facts, Sums, facts_of_hashes
+from pennon.jobs.audit.targets import CodeTally, Piece, Subject, View, answered_by
+from pennon.jobs.kinds import Recall
+from pennon.jobs.vector.codes import check_partitions
+from pennon.jobs.vector.recall import POOR_RECALL, REFINE, K, measure_recall
+from pennon.jobs.vector.scan import PRESENT, files_of, read_vectors
+from pennon.text import plural
 
 
-@dataclass
-class CodeTally:
-    """Rows whose codes were looked at, and wrong ones by fragment."""
+@dataclass(frozen=True)
+class VectorAudit:
+    scalar: bool = False
 
-    rows: int = 0
-    wrong: dict[int, int] = field(default_factory=dict)
+    def inspect(self, pin: Pin, subject: Subject) -> tuple[npt.NDArray[np.integer[Any]], View]:
+        files = files_of(pin, subject)
+        return files.layout.lengths, View(subject.column, read_vectors, files.metric)
 
-    def add(self, rows: int, wrong: Addresses) -> None:
-        self.rows += rows
-        for fragment, count in zip(*np.unique(fragment_of(wrong), return_counts=True), strict=True):
-            self.wrong[int(fragment)] = self.wrong.get(int(fragment), 0) + int(count)
+    def stored_rows(self, pin: Pin, piece: Piece) -> Iterator[tuple[Addresses, Facts]]:
+        answered, files = answered_by(pin, piece.subject), files_of(pin, piece.subject)
+        for number in range(piece.start, piece.stop):
+            addresses, kept = answered.locate(files.read_partition(number).row_ids)
+            yield addresses[kept], facts_of_hashes(addresses[kept], PRESENT)
 
-    def join(self, other: CodeTally) -> None:
-        self.rows += other.rows
-        for fragment, count in other.wrong.items():
-            self.wrong[fragment] = self.wrong.get(fragment, 0) + count
+    def check(self, pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
+        return check_partitions(pin, piece)
 
-
-def check_partitions(pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
-    """Some partitions of a segment: which rows they hold, and whether codes and graphs are right."""
-    files, answered = files_of(pin, piece.subject), answered_by(pin, piece.subject)
-    sums, codes = Sums.over(piece.subject.fragments), CodeTally()
-    snapshot = pin.open()
-    column, chances = snapshot.column(piece.subject.column), _Chances(snapshot, piece.subject)
-    for number in range(piece.start, piece.stop):
-        partition = files.read_partition(number)
-        _check_graph(files, number, partition)
-        addresses, kept = answered.locate(partition.row_ids)
-        sums.add(addresses[kept], facts_of_hashes(addresses[kept], PRESENT))
-        picked = np.flatnonzero(kept)
-        picked = picked[chances.pick(addresses[picked])]
-        for start in range(0, len(picked), COMPARED_ROWS):
-            rows = picked[start : start + COMPARED_ROWS]
-            vectors, whole = _vectors(snapshot, column.path, files.metric, addresses[rows])
-            rows = rows[whole]
-            wrong = wrong_codes(files, number, take_columns(partition.columns, rows), vectors)
-            codes.add(len(rows), addresses[rows[wrong]])
-    return sums.filled(), codes
-
-
-def wrong_codes(files: VectorFiles, number: int, stored: Columns, vectors: Vectors) -> Mask:
-    """Which of some rows of a partition are not coded like their vectors."""
-    quantizer, centroids = files.quantizer, files.ivf.centroids
-    prepared = files.metric.prepare(vectors)
-    fresh = quantizer.encode(prepared, centroids, np.full(len(vectors), number, dtype=np.uint32))
-    suspects = np.flatnonzero(_differ(quantizer, stored, fresh))
-    wrong = np.zeros(len(vectors), dtype=np.bool_)
-    if len(suspects):
-        asked = quantizer.prepare(prepared[suspects])
-        found = _own_distances(quantizer, take_columns(stored, suspects), centroids[number], asked)
-        expected = _own_distances(quantizer, take_columns(fresh, suspects), centroids[number], asked)
-        lengths = squared_lengths(prepared)
-        spread = lengths
-        if files.metric.by_l2:
-            spread = squared_lengths(prepared - centroids[number])
-        allowed = SPREAD_SHARE * float(spread.mean()) + LENGTH_SHARE * lengths[suspects]
-        # Not <=, so that a distance which is no number is wrong too.
-        wrong[suspects] = ~(np.abs(found - expected) <= allowed)
-    return wrong
-
-
-def _differ(quantizer: Quantizer, stored: Columns, fresh: Columns) -> Mask:
-    """FLAT and SQ leave no choice but rounding, so that every item counts."""
-    wide = [name for name, column in fresh.items() if column.ndim == 2]
-    apart = np.concatenate([np.abs(stored[n].astype(np.float32) - fresh[n].astype(np.float32)) for n in wide], axis=1)
-    if isinstance(quantizer, ScalarQuantizer):
-        return np.asarray((apart > 1).any(axis=1))
-    if isinstance(quantizer, FlatQuantizer):
-        return np.asarray(~(apart == 0).all(axis=1))
-    return np.asarray((apart > 0).mean(axis=1) > DIFFERING_SHARE)
-
-
-def _own_distances(quantizer: Quantizer, columns: Columns, centroid: Vectors, asked: Vectors) -> Floats:
-    """Of each vector to its own code."""
-    return np.diagonal(quantizer.scorer(columns, centroid).distances(asked))
-
-
-def _check_graph(files: VectorFiles, number: int, partition: Partition) -> None:
-    if files.kind.sub_index is not SubIndex.HNSW:
-        return
-    where = f"partition {number} of {files.index.where}"
-    layout = files.graph_layout
-    rows = files.index.read(int(layout.offsets[number]), int(layout.lengths[number]))
-    graph = HnswGraph.from_columns(rows, files.sub_index[number], where)
-    if len(graph) != len(partition):
-        raise DamagedFile(f"{where} has a graph of {len(graph)} nodes over {len(partition)} rows")
-
-
-class _Chances:
-    """Which rows to look at: drawn by their address, about as many of each fragment."""
-
-    def __init__(self, snapshot: Snapshot, subject: Subject) -> None:
-        self._fragments = np.array(sorted(subject.fragments), dtype=np.uint32)
-        quota = min(FRAGMENT_ROWS, max(1.0, SEGMENT_ROWS / max(1, len(self._fragments))))
-        rows = np.array([max(1, snapshot.manifest.fragments[int(f)].live_rows) for f in self._fragments])
-        self._limits: npt.NDArray[np.float64] = np.minimum(1.0, quota / rows)
-
-    def pick(self, addresses: Addresses) -> Mask:
-        limits = self._limits[np.searchsorted(self._fragments, fragment_of(addresses))]
-        return np.asarray(mixed(addresses) / 2.0**64 < limits)
-
-
-def _vectors(snapshot: Snapshot, path: str, metric: Metric, addresses: Addresses) -> tuple[Vectors, Mask]:
-    """Those that can be measured, and which rows have one; the others are told by the comparison of rows."""
-    there = _exist(snapshot, addresses)
-    values: pa.Array = snapshot.take_in_order(addresses[there], [path]).column(0).combine_chunks()
-    while pa.types.is_struct(values.type):  # a nested column, fetched by row, comes inside its structs
-        [values] = values.flatten()
-    vectors, whole = to_matrix(values)
-    whole[whole] = metric.indexable(vectors[whole])
-    there[there] = whole
-    return vectors[whole], there
-
-
-def _exist(snapshot: Snapshot, addresses: Addresses) -> Mask:
-    """A damaged file may name rows beyond the end of a fragment."""
-    fragments, at = np.unique(fragment_of(addresses), return_inverse=True)
-    ends = np.array([snapshot.manifest.fragments[int(f)].physical_rows for f in fragments], dtype=np.uint64)
-    return offset_of(addresses) < ends[at]
+    def recall(self, engine: Engine, snapshot: Snapshot, index: str, view: View, queries: int) -> Recall | None:
+        measured = measure_recall(engine, snapshot, index, view, queries)
+        if measured is None:
+            return None
+        share, asked = measured
+        by = plural(asked, "query", "queries")
+        problem = f"recall@{K} is {share:.3f} with refine_factor={REFINE}, by {by}"
+        return Recall(share, problem, share < POOR_RECALL)

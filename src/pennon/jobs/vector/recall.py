@@ -12,8 +12,9 @@ from pennon.format.snapshot import Pin, ScanSlice, Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.vector.topk import smallest
 from pennon.index.vector.vectors import Floats, Vectors, to_matrix
-from pennon.jobs.audit.rows import View, scan_vectors
+from pennon.jobs.audit.targets import View
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, cut_slices
+from pennon.jobs.vector.scan import metric_of, scan_vectors
 from pennon.query.catalog import Catalog
 from pennon.query.search.request import SearchRequest
 from pennon.query.search.run import search
@@ -38,7 +39,7 @@ def measure_recall(
     parts = engine.map("brute force", partial(_nearest, snapshot.pin(), view, sampled), slices, rows=_rows(snapshot))
     exact = smallest(np.concatenate(parts, axis=1), K)[0]
     request = SearchRequest.of(
-        view.column, K, {"index": index, "columns": [], "metric": str(view.metric), "refine_factor": REFINE}
+        view.column, K, {"index": index, "columns": [], "metric": str(metric_of(view)), "refine_factor": REFINE}
     )
     found = search(Catalog.read(snapshot, ByteCache(SEARCH_CACHE)), request, sampled, many=True)
     limits = np.where(np.isfinite(exact), exact, -np.inf).max(axis=1)
@@ -52,18 +53,16 @@ def _queries(snapshot: Snapshot, view: View, count: int) -> Vectors:
         snapshot.column(view.column), snapshot.manifest.fragments, count, seed=snapshot.version
     )
     vectors, whole = to_matrix(values)
-    assert view.metric is not None
     kept = vectors[whole]
-    kept = kept[view.metric.indexable(kept)]
+    kept = kept[metric_of(view).indexable(kept)]
     return kept[np.random.default_rng(snapshot.version).permutation(len(kept))[:count]]
 
 
 def _nearest(pin: Pin, view: View, queries: Vectors, part: ScanSlice) -> Floats:
     """Task: per query the smallest distances in a slice."""
     best = np.full((len(queries), K), np.inf, dtype=np.float32)
-    assert view.metric is not None
     for vectors, _ in scan_vectors(pin, view, part):
-        distances = np.concatenate([best, view.metric.distances(queries, vectors)], axis=1)
+        distances = np.concatenate([best, metric_of(view).distances(queries, vectors)], axis=1)
         best = smallest(distances, K)[0]
     return best
 

@@ -1,0 +1,130 @@
+"""What an audit looks at: segments, cut into pieces of about equal work, and the columns they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.errors import DamagedFile
+from pennon.format.addresses import Addresses, contains, fragment_of
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.snapshot import Pin, ScanSlice
+from pennon.index.fragment_reuse.reading import read_fragment_reuse
+from pennon.jobs.audit.checksums import Facts
+from pennon.jobs.shared.tasks import ROWS_PER_TASK
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A segment under audit and the fragments to compare. `stores_addresses` is what its ids are."""
+
+    segment: IndexSegment
+    column: str
+    stores_addresses: bool
+    fragments: FrozenBitMap = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Parts [start, stop) of a segment's files: pages, partitions."""
+
+    subject: Subject
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of a column that indices hold. `read` scans them as facts, for the kind that knows `detail`."""
+
+    column: str
+    read: Callable[[Pin, View, ScanSlice], Iterator[tuple[Addresses, Facts]]]
+    detail: Hashable = None
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """What the metadata in a segment's files says, or why that makes no sense. `skipped` is no damage."""
+
+    pieces: tuple[Piece, ...] = ()
+    view: View | None = None
+    damage: str | None = None
+    skipped: str | None = None
+
+
+class Answered:
+    """Which stored rows count: those a query over the segment would take, in the fragments that are compared."""
+
+    def __init__(self, pin: Pin, subject: Subject) -> None:
+        snapshot = pin.open()
+        self._locate = None if subject.stores_addresses else snapshot.address_of_id.locate
+        self._reuse = read_fragment_reuse(snapshot) if subject.stores_addresses else None
+        # By fragment id; the last place stands for all ids beyond.
+        self._compared = np.zeros(max(subject.fragments, default=0) + 2, dtype=np.bool_)
+        self._compared[list(subject.fragments)] = True
+        self._deleted = snapshot.deleted_addresses(BitMap(subject.fragments))
+
+    def locate(self, ids: Addresses) -> tuple[Addresses, npt.NDArray[np.bool_]]:
+        """Today's address of each stored id, and whether it counts."""
+        addresses, kept = ids, np.ones(len(ids), dtype=np.bool_)
+        if self._locate is not None:
+            addresses, kept = self._locate(ids)
+        elif self._reuse is not None:
+            addresses, kept = self._reuse.remap(ids)
+        kept = kept & self._compared.take(fragment_of(addresses), mode="clip")
+        if len(self._deleted):
+            kept &= ~contains(self._deleted, addresses)
+        return addresses, kept
+
+
+@lru_cache(maxsize=8)
+def answered_by(pin: Pin, subject: Subject) -> Answered:
+    """Set up once per process."""
+    return Answered(pin, subject)
+
+
+def check_files(pin: Pin, segment: IndexSegment) -> None:
+    """Files the manifest names. A store that tells no sizes is believed until a file is read."""
+    store = pin.open().store
+    there = {path.rpartition("/")[2] for path in store.list(segment.directory)}
+    for file in segment.files:
+        path = f"{segment.directory}/{file.path}"
+        if file.path not in there:
+            raise DamagedFile(f"{store.describe(path)} is missing")
+        size = store.size(path)
+        if size is not None and file.size_bytes and size != file.size_bytes:
+            raise DamagedFile(f"{store.describe(path)} has {size} bytes, its index recorded {file.size_bytes}")
+
+
+def cut_pieces(subject: Subject, weights: npt.NDArray[np.integer]) -> tuple[Piece, ...]:
+    reached = np.cumsum(weights)
+    if not len(reached):
+        return ()
+    parts = -(-int(reached[-1]) // ROWS_PER_TASK)
+    edges = {0, len(weights), *np.searchsorted(reached, np.arange(1, parts) * ROWS_PER_TASK).tolist()}
+    cuts = sorted(edges)
+    return tuple(Piece(subject, a, b) for a, b in pairwise(cuts))
+
+
+@dataclass
+class CodeTally:
+    """Rows whose codes were looked at, and wrong ones by fragment."""
+
+    rows: int = 0
+    wrong: dict[int, int] = field(default_factory=dict)
+
+    def add(self, rows: int, wrong: Addresses) -> None:
+        self.rows += rows
+        for fragment, count in zip(*np.unique(fragment_of(wrong), return_counts=True), strict=True):
+            self.wrong[int(fragment)] = self.wrong.get(int(fragment), 0) + int(count)
+
+    def join(self, other: CodeTally) -> None:
+        self.rows += other.rows
+        for fragment, count in other.wrong.items():
+            self.wrong[fragment] = self.wrong.get(fragment, 0) + count

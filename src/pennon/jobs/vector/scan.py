@@ -1,0 +1,55 @@
+"""The vectors of a column that indices hold, and the files of a segment over them, as an audit reads both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+import numpy as np
+
+from pennon.errors import DamagedFile
+from pennon.format.addresses import Addresses
+from pennon.format.snapshot import Pin, ScanSlice
+from pennon.index.vector.files.storage import VectorFiles
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.vectors import Vectors, to_matrix
+from pennon.jobs.audit.checksums import Facts, facts_of_hashes
+from pennon.jobs.audit.targets import Subject, View
+
+# Of a vector it only matters whether it is there; codes are looked at by themselves.
+PRESENT = np.uint64(1)
+# Vectors scanned at once.
+SCANNED_BYTES = 32 << 20
+
+
+def metric_of(view: View) -> Metric:
+    return cast(Metric, view.detail)
+
+
+def read_vectors(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Addresses, Facts]]:
+    """The rows whose vectors an index holds."""
+    for _, addresses in scan_vectors(pin, view, part):
+        yield addresses, facts_of_hashes(addresses, PRESENT)
+
+
+def scan_vectors(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Vectors, Addresses]]:
+    """Vectors that an index holds, with their addresses."""
+    snapshot = pin.open()
+    column = snapshot.column(view.column)
+    width = column.type.list_size * column.type.value_type.bit_width // 8
+    metric = metric_of(view)
+    for values, addresses in snapshot.scan_column(column, part, max(1, SCANNED_BYTES // width)):
+        vectors, whole = to_matrix(values)
+        kept = np.flatnonzero(whole)[metric.indexable(vectors[whole])]
+        yield vectors[kept], addresses[kept]
+
+
+def files_of(pin: Pin, subject: Subject) -> VectorFiles:
+    """May raise DamagedFile, also where the vectors are not those of the column."""
+    snapshot, segment = pin.open(), subject.segment
+    files = VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
+    width = snapshot.column(subject.column).type.list_size
+    if files.ivf.dim != width:
+        where = snapshot.store.describe(segment.directory)
+        raise DamagedFile(f"{where} holds vectors of {files.ivf.dim} dimensions, the column of {width}")
+    return files
