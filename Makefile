@@ -2,6 +2,8 @@
 PYTHON ?= python3
 ARGS ?=
 BENCH ?=
+# Processes that tests run in; each has a Spark session of its own.
+JOBS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +19,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork
 	--generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-heavy test-distributed test-versions lint format docs bench lock proto clean java
+.PHONY: help setup demo check test test-heavy test-distributed test-versions lint format docs bench lock proto clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -27,8 +29,11 @@ setup: $(STAMP) ## Install into .venv what the lock files name; instant when not
 demo: java $(STAMP) ## Build indices on tables of several fragments and query them
 	@$(BIN)/pennon demo $(ARGS)
 
-test: java lint ## Lint, types and tests (ARGS="-k lookup" goes to pytest)
-	@$(BIN)/python -m pytest --timeout=300 $(ARGS)
+check: lint ## Lint, types and the tests that need neither Spark nor other processes
+	@$(BIN)/python -m pytest -m "not heavy and not spark and not process" --timeout=120 -n $(JOBS) $(ARGS)
+
+test: java lint ## Lint, types and tests, side by side (ARGS="-k lookup" goes to pytest)
+	@$(BIN)/python -m pytest --timeout=600 -n $(JOBS) --dist loadfile $(ARGS)
 
 test-heavy: java $(STAMP) ## Only the tests that take minutes or gigabytes
 	@$(BIN)/python -m pytest -m heavy --timeout=3600 $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,22 @@ def tally() -> Callable[[str, int], None]:
         _tried[what] += number
 
     return count
+
+
+# Folders and modules whose tests start interpreters, JVMs or servers of their own.
+PROCESSES = ("distributed", "docs", "engine", "faults", "secrets", "spark", "versions", "hostile", "hostile_names")
+PROCESS_MODULES = ("test_cli", "test_concurrency", "test_object_store", "test_store_failures", "test_threads")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make check` leaves out what needs a Spark session or other processes; which tests those are follows from their
+    fixtures and places."""
+    for item in items:
+        place = item.path.relative_to(Path(__file__).parent)
+        if "engine" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if place.parts[0] in PROCESSES or place.name.startswith(PROCESS_MODULES):
+            item.add_marker("process")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

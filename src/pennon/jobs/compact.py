@@ -49,7 +49,7 @@ from pennon.jobs.kinds import Work
 from pennon.jobs.shared.cleanup import committing, scratch_directory
 from pennon.jobs.shared.commit import publish, replace_all
 from pennon.jobs.shared.remap import Source
-from pennon.jobs.shared.retry import on_newest
+from pennon.jobs.shared.retry import attempts
 from pennon.jobs.shared.rewrite import move_segment
 from pennon.text import human_bytes, plural
 
@@ -161,7 +161,8 @@ def plan_compact(snapshot: Snapshot, choices: CompactionChoices, remap: str) -> 
 
 
 def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes: int) -> Snapshot:
-    """Do what was planned on `snapshot`. Fragments that others change meanwhile are left as they are."""
+    """Rewrite the planned fragments, remap the segments over them, commit both. Fragments that others change meanwhile
+    are left as they are; after a conflict segments are remapped again, fragments are not rewritten."""
     if plan.held_back:
         warnings.warn(
             f"fragments {list(plan.held_back)} of {snapshot.uri} are not compacted: {HELD_BACK}",
@@ -170,28 +171,25 @@ def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes:
         )
     if not plan.due:
         return snapshot
-    rewritten = engine.map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks, rows=plan.rows)
-    commit = {
-        "immediate": lambda base, groups: _commit_immediate(Work(engine, base, memory_bytes), groups),
-        "deferred": commit_deferred,
-        "drop": commit_dropping,
-    }[plan.remap]
-    groups = list(rewritten)
-
-    def attempt(base: Snapshot) -> Snapshot:
-        nonlocal groups
-        groups = _valid(base, groups, plan.remap)
-        return commit(base, groups)
-
+    groups = engine.map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks, rows=plan.rows)
     try:
-        return on_newest(snapshot, attempt)
+        for attempt in attempts(snapshot):
+            with attempt as base:
+                groups = _valid(base, groups, plan.remap)
+                if plan.remap == "deferred":
+                    return commit_deferred(base, groups)
+                if plan.remap == "drop":
+                    return commit_dropping(base, groups)
+                assigned = assign_fragment_ids(base, groups)
+                return _commit_remapped(base, assigned, _remap_segments(Work(engine, base, memory_bytes), assigned))
     except StoreUnavailable:
-        raise
+        raise  # the commit may be under way or done
     except PennonError:
         # Only a refusal is certain: whatever else ends it may come when the commit is under way or done.
         for group in groups:
             discard(snapshot.store, group)
         raise
+    raise AssertionError("unreachable")
 
 
 def _valid(base: Snapshot, groups: Sequence[Rewritten], remap: str) -> list[Rewritten]:
@@ -240,49 +238,51 @@ def _touched(base: Snapshot, moving: BitMap) -> list[IndexSegment]:
     return touched
 
 
-def _commit_immediate(work: Work, groups: Sequence[Rewritten]) -> Snapshot:
-    """Remap the segments that know moved rows, then commit them together with the fragments.
+@dataclass(frozen=True)
+class _Replacement:
+    """A segment with its rows at their new addresses, in place of the one that covered `coverage`."""
+
+    old: IndexSegment
+    new: IndexSegment
+    coverage: BitMap
+
+
+def _remap_segments(work: Work, groups: Sequence[Rewritten]) -> list[_Replacement]:
+    """Write every segment that knows moved rows again, before the fragments are committed whose rows it names."""
+    base, reuse = work.snapshot, read_fragment_reuse(work.snapshot)
+    moving = BitMap().union(*(group.old_ids for group in groups))
+    replacements: list[_Replacement] = []
+    try:
+        with scratch_directory(base.store) as scratch:
+            base.store.write(f"{scratch}/{MOVES_FILE}", group_moves(groups))
+            for segment in _touched(base, moving):
+                coverage = effective_coverage(segment, base, reuse)
+                new = _remapped(work, segment, _moved(coverage, groups), f"{scratch}/{MOVES_FILE}")
+                if new is not None:
+                    replacements.append(_Replacement(segment, new, coverage))
+    except BaseException:
+        for replacement in replacements:
+            work.discard(replacement.new)
+        raise
+    return replacements
+
+
+def _commit_remapped(base: Snapshot, groups: Sequence[Rewritten], replacements: Sequence[_Replacement]) -> Snapshot:
+    """Fragments and segments in one transaction.
 
     A segment that covers a group only in part cannot be committed together with it: then the fragments come first,
     uncovered, and the segments after them. In between answers are right, only slower.
     """
-    base = work.snapshot
-    assigned = assign_fragment_ids(base, groups)
-    reuse = read_fragment_reuse(base)
-    moving = BitMap().union(*(group.old_ids for group in assigned))
-    replaced: list[tuple[IndexSegment, IndexSegment]] = []
-    coverages: list[BitMap] = []
-    try:
-        with scratch_directory(base.store) as scratch:
-            base.store.write(f"{scratch}/{MOVES_FILE}", group_moves(assigned))
-            for segment in _touched(base, moving):
-                coverage = effective_coverage(segment, base, reuse)
-                new = _remapped(work, segment, _moved(coverage, assigned), f"{scratch}/{MOVES_FILE}")
-                if new is not None:
-                    replaced.append((segment, new))
-                    coverages.append(coverage)
-    except BaseException:
-        for _, new in replaced:
-            work.discard(new)
-        raise
+    replaced = [(replacement.old, replacement.new) for replacement in replacements]
     with committing(base, [new for _, new in replaced]):
-        committed = _commit_together(base, assigned, replaced, coverages)
+        if remappable_at_once(groups, [replacement.coverage for replacement in replacements]):
+            committed = commit_remapped(base, groups, replaced)
+        else:
+            committed = publish(commit_dropping(base, groups), replace_all(replaced))
     _check_present(committed, replaced)
     for _, new in replaced:
         base.store.delete_directory(new.directory, keep=new.file_sizes)
     return committed
-
-
-def _commit_together(
-    base: Snapshot,
-    groups: Sequence[Rewritten],
-    replaced: Sequence[tuple[IndexSegment, IndexSegment]],
-    coverages: Sequence[BitMap],
-) -> Snapshot:
-    if remappable_at_once(groups, coverages):
-        return commit_remapped(base, groups, replaced)
-    committed = commit_dropping(base, groups)
-    return publish(committed, replace_all(replaced))
 
 
 def _remapped(work: Work, segment: IndexSegment, coverage: BitMap, moves: str) -> IndexSegment | None:

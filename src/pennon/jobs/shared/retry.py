@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
 from typing import TypeVar
 
 from pennon.format.commit import RetryableConflict
@@ -15,15 +17,36 @@ T = TypeVar("T")
 ATTEMPTS = 8
 
 
+@dataclass
+class Attempt:
+    """One try on the newest version. A conflict that may pass ends it, after a pause; the last one lets it through."""
+
+    base: Snapshot
+    number: int
+
+    def __enter__(self) -> Snapshot:
+        return self.base
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, RetryableConflict) or self.number == ATTEMPTS - 1:
+            return False
+        time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**self.number))
+        return True
+
+
+def attempts(snapshot: Snapshot) -> Iterator[Attempt]:
+    """Tries on the newest version, each of them to be left by `return` when it has succeeded."""
+    base = snapshot
+    for number in range(ATTEMPTS):
+        base = base.latest()
+        yield Attempt(base, number)
+
+
 def on_newest(snapshot: Snapshot, commit: Callable[[Snapshot], T]) -> T:
     """What `commit` makes of the newest version, again after each conflict that may pass."""
-    base = snapshot
-    for attempt in range(ATTEMPTS):
-        base = base.latest()
-        try:
+    for attempt in attempts(snapshot):
+        with attempt as base:
             return commit(base)
-        except RetryableConflict:
-            if attempt == ATTEMPTS - 1:
-                raise
-            time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**attempt))
     raise AssertionError("unreachable")
