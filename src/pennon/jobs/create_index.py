@@ -16,13 +16,13 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.kind import Family
 from pennon.index.registry import kind_named, kind_of
 from pennon.index.vector.kind import VECTOR
-from pennon.index.vector.kinds import SubIndex, vector_kind
+from pennon.index.vector.kinds import vector_kind
 from pennon.jobs.btree.build import build_btree
 from pennon.jobs.btree.plan import BTreeOptions, BTreePlan, plan_btree
 from pennon.jobs.shared.cleanup import committing
 from pennon.jobs.shared.commit import add_segment, check_name_free, publish
 from pennon.jobs.vector.build import build_vector
-from pennon.jobs.vector.options import GRAPH_OPTIONS, QUANTIZER_OPTIONS, VectorOptions
+from pennon.jobs.vector.options import VectorOptions, options_of
 from pennon.jobs.vector.plan import VectorPlan, plan_vector
 
 Plan = BTreePlan | VectorPlan
@@ -146,8 +146,4 @@ def _checked(index_type: str, said: dict[str, Any]) -> dict[str, Any]:
 def _options_of(index_type: str) -> set[str]:
     if kind_named(index_type).family is Family.SCALAR:
         return {field.name for field in fields(BTreeOptions)}
-    kind = vector_kind(index_type)
-    known = {field.name for field in fields(VectorOptions)} - frozenset().union(*QUANTIZER_OPTIONS.values())
-    if kind.sub_index is not SubIndex.HNSW:
-        known -= GRAPH_OPTIONS
-    return known | QUANTIZER_OPTIONS[kind.quantizer.name]
+    return options_of(vector_kind(index_type))
