@@ -15,6 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from pennon.index.vector.kinds import VECTOR_KINDS
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "pennon"
 GENERATED = PACKAGE / "format" / "pb"
@@ -36,6 +38,10 @@ ROOMS = (
 STRANGERS = {"engine": {"index", "format"}, "query": {"engine"}}
 # A package that only some rooms may import.
 KEEPERS = {"pyspark": {"engine", "spark"}, "lance": {"format"}}
+
+# The only places that name a quantizer's class; whoever else uses a quantizer does not ask which one it is.
+QUANTIZERS = PACKAGE / "index" / "vector" / "quantizers"
+QUANTIZER_REGISTRY = PACKAGE / "index" / "vector" / "kinds.py"
 
 
 def modules() -> list[Path]:
@@ -69,6 +75,16 @@ def imported_rooms(module: Path) -> Iterator[tuple[int, str]]:
             first = rest.partition(".")[0]
             is_room = (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file()
             yield line, first if first and is_room else "__init__"
+
+
+def names(module: Path) -> Iterator[tuple[int, str]]:
+    """Line and name of all that a module imports, uses or looks up in another; faiss has classes of its own."""
+    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+        if isinstance(node, ast.Name):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) != "faiss":
+            yield node.lineno, node.attr
+    yield from ((line, name.rpartition(".")[2]) for line, name in imports(module))
 
 
 @cache
@@ -132,6 +148,19 @@ def test_only_its_keepers_import(package: str) -> None:
         if room_of(module) not in KEEPERS[package]
         for line, name in imports(module)
         if name.partition(".")[0] == package
+    ]
+    assert not wrong
+
+
+def test_only_the_registry_names_the_quantizers() -> None:
+    classes = {kind.quantizer.__name__ for kind in VECTOR_KINDS.values()}
+    assert len(classes) == 4
+    wrong = [
+        f"{module.relative_to(ROOT)}:{line}: {name}"
+        for module in modules()
+        if QUANTIZERS not in module.parents and module != QUANTIZER_REGISTRY
+        for line, name in names(module)
+        if name in classes
     ]
     assert not wrong
 

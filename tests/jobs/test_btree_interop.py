@@ -186,7 +186,8 @@ def test_without_guard_rows_stock_would_fail(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("pennon.jobs.btree.build.GUARD_ROWS", 0)
     table = pennon.open(uri)
     plan = table.plan_index("i64", ranges=6, batch_size=64)
-    from pennon.jobs import build_btree, publish
+    from pennon.jobs.btree import build as build_btree
+    from pennon.jobs.shared import commit as publish
 
     snapshot = plan.pin.open()
     uuid, parts = build_btree._build_whole(plan, plan.slices[0])

@@ -6,7 +6,7 @@ both sides are first moved to the middle of the centroids, so that a common offs
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Self
 
@@ -17,13 +17,20 @@ from pennon.format.pb import lance_pb2 as pb
 from pennon.index.vector.files.tensor import from_tensor, to_tensor
 from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
-from pennon.index.vector.quantizers.pickling import Model
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
 # Vectors compared with all centroids at once: the scores stay in the processor's caches.
 ASSIGNED_ROWS = 384
 
 PartitionIds = npt.NDArray[np.integer[Any]]
+
+
+class Model:
+    """A trained model, which travels to executors. It pickles a frozen dataclass by its fields alone: what was cached
+    beside them may belong to faiss."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True, eq=False)

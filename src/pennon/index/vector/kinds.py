@@ -33,8 +33,7 @@ class VectorKind:
 
     @property
     def index_version(self) -> int:
-        """What stock 14 records: 2 for RaBitQ, which older readers must not touch, else 1."""
-        return 2 if self.quantizer is RabitQuantizer else 1
+        return self.quantizer.index_version
 
 
 VECTOR_KINDS: dict[str, VectorKind] = {
@@ -48,6 +47,12 @@ VECTOR_KINDS: dict[str, VectorKind] = {
         VectorKind(SubIndex.HNSW, ProductQuantizer),
         VectorKind(SubIndex.HNSW, ScalarQuantizer),
     )
+}
+
+
+# The four quantizers, by the name of their message in `VectorIndexDetails`.
+QUANTIZERS: dict[str, type[Quantizer]] = {
+    kind.quantizer.details_field: kind.quantizer for kind in VECTOR_KINDS.values()
 }
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pennon.errors import InvalidArgument
 from pennon.format.schema import stored_values
 
 Floats = npt.NDArray[np.float32]
@@ -51,6 +52,20 @@ def to_lists(matrix: npt.NDArray[Any]) -> pa.Array:
     """A matrix as a fixed-size list column, without a copy where numpy allows it."""
     items = pa.array(np.ascontiguousarray(matrix).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(items, type=list_type(items.type, matrix.shape[1]))
+
+
+def as_floats(given: Any, label: str, element: np.dtype[Any]) -> npt.NDArray[Any]:
+    """What a user gave as an option, an Arrow column or anything numpy reads, in the column's type."""
+    try:
+        if isinstance(given, pa.ChunkedArray):
+            given = given.combine_chunks()
+        array = to_matrix(given)[0] if isinstance(given, pa.FixedSizeListArray) else np.asarray(given)
+        floats = np.ascontiguousarray(array, dtype=element)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{label} cannot be read as floats: {error}") from error
+    if not np.isfinite(floats).all():
+        raise InvalidArgument(f"{label} hold values that are not finite")
+    return floats
 
 
 def list_type(element: pa.DataType, width: int) -> pa.DataType:

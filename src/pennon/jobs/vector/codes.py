@@ -18,8 +18,6 @@ from pennon.index.vector.hnsw.graph import HnswGraph
 from pennon.index.vector.kinds import SubIndex
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.quantizers.base import Columns, Quantizer, take_columns
-from pennon.index.vector.quantizers.flat import FlatQuantizer
-from pennon.index.vector.quantizers.sq import ScalarQuantizer
 from pennon.index.vector.vectors import Floats, Mask, Vectors, to_matrix
 from pennon.jobs.audit.checksums import Sums, facts_of_hashes, mixed
 from pennon.jobs.audit.targets import CodeTally, Piece, Subject, answered_by
@@ -28,8 +26,6 @@ from pennon.jobs.vector.scan import PRESENT, files_of
 # Rows of a fragment whose codes are looked at, and of a whole segment.
 FRAGMENT_ROWS = 64
 SEGMENT_ROWS = 20_000
-# Codes of PQ and RQ may differ so far by the rounding of whoever wrote them.
-DIFFERING_SHARE = 0.25
 # How far a distance may be off: in parts of the spread of a partition, and for rounding in parts of the length.
 SPREAD_SHARE, LENGTH_SHARE = 1e-2, 1e-5
 COMPARED_ROWS = 256
@@ -62,7 +58,7 @@ def wrong_codes(files: VectorFiles, number: int, stored: Columns, vectors: Vecto
     quantizer, centroids = files.quantizer, files.ivf.centroids
     prepared = files.metric.prepare(vectors)
     fresh = quantizer.encode(prepared, centroids, np.full(len(vectors), number, dtype=np.uint32))
-    suspects = np.flatnonzero(_differ(quantizer, stored, fresh))
+    suspects = np.flatnonzero(quantizer.differs(stored, fresh))
     wrong = np.zeros(len(vectors), dtype=np.bool_)
     if len(suspects):
         asked = quantizer.prepare(prepared[suspects])
@@ -76,17 +72,6 @@ def wrong_codes(files: VectorFiles, number: int, stored: Columns, vectors: Vecto
         # Not <=, so that a distance which is no number is wrong too.
         wrong[suspects] = ~(np.abs(found - expected) <= allowed)
     return wrong
-
-
-def _differ(quantizer: Quantizer, stored: Columns, fresh: Columns) -> Mask:
-    """FLAT and SQ leave no choice but rounding, so that every item counts."""
-    wide = [name for name, column in fresh.items() if column.ndim == 2]
-    apart = np.concatenate([np.abs(stored[n].astype(np.float32) - fresh[n].astype(np.float32)) for n in wide], axis=1)
-    if isinstance(quantizer, ScalarQuantizer):
-        return np.asarray((apart > 1).any(axis=1))
-    if isinstance(quantizer, FlatQuantizer):
-        return np.asarray(~(apart == 0).all(axis=1))
-    return np.asarray((apart > 0).mean(axis=1) > DIFFERING_SHARE)
 
 
 def _own_distances(quantizer: Quantizer, columns: Columns, centroid: Vectors, asked: Vectors) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,13 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.registry import kind_of
 from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.kind import VECTOR
-from pennon.index.vector.kinds import SubIndex, vector_kind
+from pennon.index.vector.kinds import vector_kind
 from pennon.index.vector.partition_balance import Imbalance
 from pennon.jobs.kinds import BuildRequest, Upkeep, Work
 from pennon.jobs.shared.remap import Source
 from pennon.jobs.vector.audit import VectorAudit
 from pennon.jobs.vector.build import build_vector
-from pennon.jobs.vector.options import GRAPH_OPTIONS, QUANTIZER_OPTIONS, VectorOptions
+from pennon.jobs.vector.options import VectorOptions, options_of
 from pennon.jobs.vector.plan import VectorPlan, partition_size, plan_vector
 from pennon.jobs.vector.rewrite import build_like, merge_segments, rebuild_from_data
 
@@ -33,11 +33,7 @@ class VectorJobs:
     models_in_files = True
 
     def option_names(self, index_type: str) -> frozenset[str]:
-        kind = vector_kind(index_type)
-        known = {field.name for field in fields(VectorOptions)} - frozenset().union(*QUANTIZER_OPTIONS.values())
-        if kind.sub_index is not SubIndex.HNSW:
-            known -= GRAPH_OPTIONS
-        return frozenset(known | QUANTIZER_OPTIONS[kind.quantizer.name])
+        return frozenset(options_of(vector_kind(index_type)))
 
     def plan(
         self, snapshot: Snapshot, column: str, index_type: str, options: Mapping[str, Any], request: BuildRequest

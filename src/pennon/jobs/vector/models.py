@@ -24,9 +24,8 @@ class Models:
 
     def same_as(self, other: Models) -> bool:
         """Whether codes of both may share a segment."""
-        mine, theirs = self.quantizer.to_metadata(), other.quantizer.to_metadata()
-        alike = type(self.quantizer) is type(other.quantizer) and mine == theirs
-        return alike and np.array_equal(self.ivf.centroids, other.ivf.centroids)
+        same_centroids = np.array_equal(self.ivf.centroids, other.ivf.centroids)
+        return same_centroids and self.quantizer.agrees_with(other.quantizer)
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,7 @@ from pennon.index.vector.files.storage import ROW_ID, Partition, auxiliary_schem
 from pennon.index.vector.hnsw.build import build_graph
 from pennon.index.vector.hnsw.graph import GRAPH_SCHEMA
 from pennon.index.vector.ivf import Layout
-from pennon.index.vector.metric import Metric
-from pennon.index.vector.quantizers.base import Columns, Quantizer, concat_columns, take_columns
-from pennon.index.vector.quantizers.flat import COLUMN as FLAT_COLUMN
-from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.base import Columns, concat_columns, take_columns
 from pennon.index.vector.vectors import to_lists, to_matrix
 from pennon.jobs.shared.cleanup import discarding
 from pennon.jobs.vector.models import ModelFiles, Models
@@ -108,7 +105,7 @@ def write_runs(
     first, end = bounds[number], bounds[number + 1]
     partitions = _Received(held(batches, plan.memory_bytes // 2), first, end)
     if plan.fetches_vectors:
-        whole = write_whole(plan, models, Layout.of(partitions.lengths), _fetched(plan, models.quantizer, partitions))
+        whole = write_whole(plan, models, Layout.of(partitions.lengths), _fetched(plan, models, partitions))
         return Runs(first, partitions.lengths, whole=whole)
     return write_partitions(plan, models, scratch, first, partitions, partial(draw_graph, plan, models))
 
@@ -171,10 +168,11 @@ class _Received:
             yield Partition(row_ids[order], take_columns(columns, order))
 
 
-def _fetched(plan: VectorPlan, quantizer: Quantizer, partitions: Iterable[Partition]) -> Iterator[pa.RecordBatch]:
-    """The rows of FLAT, whose vectors did not travel: a scan brings them in the order of addresses, from which they are
-    picked in the order of partitions."""
+def _fetched(plan: VectorPlan, models: Models, partitions: Partitions) -> Iterator[pa.RecordBatch]:
+    """The rows of all partitions, whose vectors did not travel: a scan brings them in the order of addresses, from
+    which they are picked in the order of partitions."""
     addresses = np.concatenate([partition.row_ids for partition in partitions])
+    numbers = np.repeat(np.arange(len(partitions.lengths), dtype=np.uint32), partitions.lengths)
     order = np.argsort(addresses)
     ascending = addresses[order]
     vectors = np.empty((len(addresses), plan.dim), dtype=plan.element)
@@ -196,7 +194,8 @@ def _fetched(plan: VectorPlan, quantizer: Quantizer, partitions: Iterable[Partit
     for start in range(0, len(addresses), step):
         some = slice(start, start + step)
         picked = vectors.take(places[some], axis=0)
-        yield pack_partition(quantizer, Partition(addresses[some], {FLAT_COLUMN: picked}))
+        columns = models.quantizer.encode(picked, models.ivf.centroids, numbers[some])
+        yield pack_partition(models.quantizer, Partition(addresses[some], columns))
 
 
 def _write_graphs(
@@ -221,10 +220,8 @@ def draw_graph(plan: VectorPlan, models: Models, number: int, partition: Partiti
     """The graph over a partition, as `index.idx` holds it."""
     assert plan.hnsw is not None
     quantizer: Any = models.quantizer
-    # FLAT measures cosine by 1 - x·y, the other quantizers by l2.
-    by_l2 = plan.metric is Metric.L2 or (plan.metric is Metric.COSINE and not isinstance(quantizer, FlatQuantizer))
     points = quantizer.points(partition.columns)
-    return build_graph(points, by_l2=by_l2, params=plan.hnsw, seed=plan.seed + number).to_columns()
+    return build_graph(points, by_l2=quantizer.by_l2, params=plan.hnsw, seed=plan.seed + number).to_columns()
 
 
 def write_whole(plan: VectorPlan, models: Models, layout: Layout, batches: Iterable[pa.RecordBatch]) -> Whole:

@@ -20,20 +20,15 @@ from pennon.index.vector.hnsw.graph import HnswParams, params_of
 from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.kinds import SubIndex, VectorKind, vector_kind
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.quantizers.flat import FlatQuantizer
-from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
-from pennon.index.vector.quantizers.rabitq.layout import blocked_width
-from pennon.index.vector.quantizers.rabitq.quantizer import RabitQuantizer
-from pennon.index.vector.quantizers.sq import ScalarQuantizer
+from pennon.index.vector.quantizers.base import Quantizer
+from pennon.index.vector.quantizers.parameters import CodeShape
 from pennon.index.vector.vectors import Vectors
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
 from pennon.jobs.vector.options import (
     VectorOptions,
     check_options,
-    code_shape,
     given_centroids,
-    given_codebook,
     graph_params,
     partitions_for,
 )
@@ -55,8 +50,6 @@ TRAIN_COPIES = 3
 MOST_LOCAL_PARTITIONS = 4096
 # Rows of the sample for each partition that tell how large partitions will be.
 WEIGHED_ROWS = 32
-# Codewords are trained on so many vectors each.
-SAMPLES_PER_CODEWORD = 256
 
 
 @dataclass(frozen=True)
@@ -75,8 +68,7 @@ class VectorPlan:
     slices: tuple[ScanSlice, ...] = field(repr=False)
     num_partitions: int
     partitions_asked_for: bool
-    num_sub_vectors: int | None
-    num_bits: int | None
+    shape: CodeShape
     hnsw: HnswParams | None
     sample_rows: int
     train_rows: int  # of the sample, for the centroids
@@ -88,12 +80,11 @@ class VectorPlan:
     storage_version: str
     stable_row_ids: bool
     centroids: Vectors | None = field(default=None, repr=False)
-    codebook: Vectors | None = field(default=None, repr=False)
     models: ModelFiles | None = None  # of an index that exists, to be used as they are
 
     def for_tasks(self) -> VectorPlan:
         """Without the models a user gave, which tasks read from files."""
-        return replace(self, centroids=None, codebook=None)
+        return replace(self, centroids=None, shape=self.shape.without_models())
 
     @property
     def dim(self) -> int:
@@ -110,7 +101,7 @@ class VectorPlan:
     @property
     def code_bytes(self) -> int:
         """Bytes of a row in `auxiliary.idx`, its id among them."""
-        return 8 + _code_bytes(self.kind, self.dim, self.vector_bytes, self.num_sub_vectors, self.num_bits)
+        return 8 + self.shape.row_bytes
 
     @property
     def trains_on_driver(self) -> bool:
@@ -120,9 +111,9 @@ class VectorPlan:
 
     @property
     def fetches_vectors(self) -> bool:
-        """Whether the one reducer of a FLAT index scans the vectors itself, instead of being sent them."""
-        flat = self.kind == VectorKind(SubIndex.FLAT, FlatQuantizer)
-        return flat and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
+        """Whether the one reducer of an index of vectors scans them itself, instead of being sent them."""
+        plain = self.kind.sub_index is SubIndex.FLAT and self.kind.quantizer.stores_vectors
+        return plain and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
 
     @property
     def task_memory_bytes(self) -> int:
@@ -158,8 +149,8 @@ class VectorPlan:
             "rows": self.rows,
             "fragments": len(self.fragments),
             "num_partitions": self.num_partitions,
-            "num_sub_vectors": self.num_sub_vectors,
-            "num_bits": self.num_bits,
+            "num_sub_vectors": self.shape.num_sub_vectors,
+            "num_bits": self.shape.num_bits,
             "sample_rows": self.sample_rows,
             "trained_on": "driver" if self.trains_on_driver else "executors",
             "tasks": len(self.slices),
@@ -169,11 +160,11 @@ class VectorPlan:
         }
 
     def __str__(self) -> str:
-        codes = f"{self.code_bytes} bytes a row"
-        if self.num_sub_vectors:
-            codes += f": {self.num_sub_vectors} sub-vectors of {self.num_bits} bits"
-        elif self.num_bits:
-            codes += f": {plural(self.num_bits, 'bit')} a dimension"
+        codes, bits = f"{self.code_bytes} bytes a row", self.shape.num_bits
+        if self.shape.num_sub_vectors:
+            codes += f": {self.shape.num_sub_vectors} sub-vectors of {bits} bits"
+        elif bits:
+            codes += f": {plural(bits, 'bit')} a dimension"
         if self.models is not None:
             training = "none, the models of the index are used"
         elif self.centroids is not None:
@@ -202,7 +193,7 @@ class VectorPlan:
     def partition_rows(self) -> int:
         return -(-self.rows // self.num_partitions)
 
-    def details(self, quantizer: Any) -> bytes:
+    def details(self, quantizer: Quantizer) -> bytes:
         """What the manifest will say of the index."""
         return VectorDetails.of(self.kind, quantizer, self.hnsw, max(1, self.partition_rows)).to_bytes()
 
@@ -229,16 +220,14 @@ def plan_vector(
     num_partitions = len(centroids) if centroids is not None else partitions_for(options, rows)
     if centroids is None and 0 < rows < num_partitions:
         raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Ask for fewer")
-    codebook = given_codebook(options, dim, element)
-    subs, bits = code_shape(kind, options, dim, codebook)
+    shape = kind.quantizer.shape(options, dim, element)
     vector_bytes = dim * element.itemsize
     train_rows = 0 if centroids is not None else num_partitions * options.sample_rate
     task_rows = rows_per_task or max(1, TASK_BYTES // vector_bytes)
     tasks = whole_waves(-(-rows // task_rows), parallelism) if rows else 1
-    code_bytes = 12 + _code_bytes(kind, dim, vector_bytes, subs, bits)
-    reducers = _reducers(rows * code_bytes * REDUCE_COPIES, kind, parallelism, memory_bytes)
+    reducers = _reducers(rows * (12 + shape.row_bytes) * REDUCE_COPIES, kind, parallelism, memory_bytes)
     weighed = num_partitions * WEIGHED_ROWS if reducers > 1 else 0
-    sample_rows = min(rows, max(train_rows, _codeword_rows(kind, bits, codebook), weighed))
+    sample_rows = min(rows, max(train_rows, shape.sample_rows, weighed))
     return VectorPlan(
         pin=snapshot.pin(),
         column=column.path,
@@ -252,8 +241,7 @@ def plan_vector(
         slices=tuple(cut_slices(fragments, tasks)) if rows else (),
         num_partitions=num_partitions,
         partitions_asked_for=options.num_partitions is not None,
-        num_sub_vectors=subs,
-        num_bits=bits,
+        shape=shape,
         hnsw=graph_params(options) if kind.sub_index is SubIndex.HNSW else None,
         sample_rows=sample_rows,
         train_rows=min(train_rows, rows),
@@ -265,7 +253,6 @@ def plan_vector(
         storage_version=snapshot.storage_version,
         stable_row_ids=snapshot.manifest.has_stable_row_ids,
         centroids=centroids,
-        codebook=codebook,
     )
 
 
@@ -352,21 +339,3 @@ def _vector_column(snapshot: Snapshot, path: str) -> Column:
             "Index a column of fixed-size lists of float16, float32 or float64",
         )
     return column
-
-
-def _codeword_rows(kind: VectorKind, bits: int | None, codebook: Vectors | None) -> int:
-    """Vectors that a quantizer is trained on."""
-    if kind.quantizer is ProductQuantizer and codebook is None:
-        return SAMPLES_PER_CODEWORD << (bits or 8)
-    return SAMPLES_PER_CODEWORD * 256 if kind.quantizer is ScalarQuantizer else 0
-
-
-def _code_bytes(kind: VectorKind, dim: int, vector_bytes: int, subs: int | None, bits: int | None) -> int:
-    if kind.quantizer is ProductQuantizer:
-        return (subs or 0) * (bits or 8) // 8
-    if kind.quantizer is ScalarQuantizer:
-        return dim
-    if kind.quantizer is RabitQuantizer:
-        extra = (bits or 1) - 1
-        return dim // 8 + 12 + (blocked_width(dim, extra) + 8 if extra else 0)
-    return vector_bytes

@@ -12,19 +12,12 @@ from pennon.errors import InvalidArgument
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
 from pennon.index.vector.ivf import Ivf
-from pennon.index.vector.quantizers.base import Quantizer
-from pennon.index.vector.quantizers.flat import FlatQuantizer
-from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
-from pennon.index.vector.quantizers.rabitq.quantizer import RabitQuantizer
-from pennon.index.vector.quantizers.sq import ScalarQuantizer
+from pennon.index.vector.quantizers.parameters import TRAINING_ROWS, Sample
 from pennon.index.vector.vectors import Vectors
 from pennon.jobs.vector.kmeans import train_on_spark
 from pennon.jobs.vector.models import Models
-from pennon.jobs.vector.plan import SAMPLES_PER_CODEWORD, VectorPlan
+from pennon.jobs.vector.plan import VectorPlan
 from pennon.jobs.vector.sample import SampleFile, draw_sample, read_sample
-
-# Vectors of the sample that the driver reads to train a quantizer, and to see how rows spread over partitions.
-QUANTIZER_ROWS = SAMPLES_PER_CODEWORD * 256
 
 
 def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> tuple[Models, Vectors]:
@@ -40,10 +33,13 @@ def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) ->
             )
         plan = replace(plan, num_partitions=known)
     ivf = Ivf(plan.metric, _centroids(engine, snapshot.store, plan, files, scratch))
-    needed = plan.reducers > 1 or (plan.kind.quantizer is ProductQuantizer and plan.codebook is None)
-    sample = read_sample(snapshot.store, plan, files if needed else (), min(QUANTIZER_ROWS, plan.sample_rows))
-    with engine.stage("train quantizer", len(sample)):
-        return Models(ivf, _quantizer(plan, ivf, sample, files)), sample
+    needed = plan.reducers > 1 or plan.shape.trains_on_vectors
+    vectors = read_sample(snapshot.store, plan, files if needed else (), min(TRAINING_ROWS, plan.sample_rows))
+    sample = Sample(vectors, *_bounds(files))
+    with engine.stage("train quantizer", len(vectors)):
+        train_quantizer = plan.kind.quantizer.from_sample
+        quantizer = train_quantizer(sample, ivf, plan.shape, max_iters=plan.max_iters, seed=plan.seed)
+        return Models(ivf, quantizer), vectors
 
 
 def _centroids(engine: Engine, store: Store, plan: VectorPlan, files: Sequence[SampleFile], scratch: str) -> Vectors:
@@ -58,22 +54,6 @@ def _centroids(engine: Engine, store: Store, plan: VectorPlan, files: Sequence[S
         return Ivf.train(sample, plan.metric, plan.num_partitions, max_iters=plan.max_iters, seed=plan.seed).centroids
 
 
-def _quantizer(plan: VectorPlan, ivf: Ivf, sample: Vectors, files: Sequence[SampleFile]) -> Quantizer:
-    if plan.kind.quantizer is RabitQuantizer:
-        return RabitQuantizer.train(sample, ivf, num_bits=plan.num_bits or 5, seed=plan.seed)
-    if plan.kind.quantizer is ScalarQuantizer:
-        known = [file for file in files if file.rows]
-        low, high = min((file.low for file in known), default=0.0), max((file.high for file in known), default=0.0)
-        return ScalarQuantizer(plan.metric, plan.dim, low, high)
-    if plan.kind.quantizer is FlatQuantizer:
-        return FlatQuantizer(plan.metric, plan.dim, plan.element)
-    if plan.codebook is not None:
-        return ProductQuantizer(plan.metric, plan.codebook)
-    return ProductQuantizer.train(
-        sample[: SAMPLES_PER_CODEWORD << (plan.num_bits or 8)],
-        ivf,
-        num_sub_vectors=plan.num_sub_vectors or 1,
-        num_bits=plan.num_bits or 8,
-        max_iters=plan.max_iters,
-        seed=plan.seed,
-    )
+def _bounds(files: Sequence[SampleFile]) -> tuple[float, float]:
+    known = [file for file in files if file.rows]
+    return min((file.low for file in known), default=0.0), max((file.high for file in known), default=0.0)

@@ -14,8 +14,7 @@ from pennon.format.schema import Column
 from pennon.format.snapshot import ADDRESS, Snapshot
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import FEW_QUERIES
-from pennon.index.vector.quantizers.flat import COLUMN as FLAT
-from pennon.index.vector.quantizers.flat import FlatQuantizer
+from pennon.index.vector.quantizers.flat import in_pieces
 from pennon.index.vector.search.partition_search import search_partitions
 from pennon.index.vector.topk import smallest
 from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks, to_matrix
@@ -88,10 +87,7 @@ class ExactSearch:
             return smallest(self.metric.distances(queries, vectors), k)
         # Products find the nearest, which are then measured as few queries would be. The rows are dealt out to the
         # cores like partitions of an index.
-        quantizer = FlatQuantizer(self.metric, vectors.shape[1], vectors.dtype)
-        middle = vectors.mean(axis=0, dtype=np.float64).astype(vectors.dtype)
-        starts = range(0, len(vectors), PIECE_ROWS)
-        pieces = {n: quantizer.scorer({FLAT: vectors[s : s + PIECE_ROWS]}, middle) for n, s in enumerate(starts)}
+        quantizer, pieces = in_pieces(self.metric, vectors, PIECE_ROWS)
         probes = np.tile(np.arange(len(pieces)), (len(queries), 1))
         found = search_partitions(quantizer, pieces, quantizer.prepare(queries), probes, k, threads=self.threads)
         positions = np.where(found.positions < 0, 0, found.partitions * PIECE_ROWS + found.positions)

@@ -9,26 +9,16 @@ from google.protobuf.message import DecodeError
 from pennon.errors import DamagedFile, InvalidArgument
 from pennon.format.pb import lance_pb2 as pb
 from pennon.index.vector.hnsw.graph import HnswParams
-from pennon.index.vector.kinds import SubIndex, VectorKind
+from pennon.index.vector.kinds import QUANTIZERS, SubIndex, VectorKind
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import Quantizer
-from pennon.index.vector.quantizers.flat import FlatQuantizer
-from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
-from pennon.index.vector.quantizers.rabitq.quantizer import RabitQuantizer
-from pennon.index.vector.quantizers.rabitq.rotation import MatrixRotation
-from pennon.index.vector.quantizers.sq import NUM_BITS, ScalarQuantizer
+from pennon.index.vector.quantizers.parameters import CodeDetails
 
 TYPE_URL = "/lance.index.pb.VectorIndexDetails"
 # What may stand after the last slash of a type URL, in lower case. The second is stock's own older, always empty form.
 TYPE_NAMES = frozenset({"lance.index.pb.vectorindexdetails", "lance.table.vectorindexdetails"})
 
 _Message = pb.VectorIndexDetails
-_QUANTIZERS: dict[str, type[Quantizer]] = {
-    "pq": ProductQuantizer,
-    "sq": ScalarQuantizer,
-    "rq": RabitQuantizer,
-    "flat": FlatQuantizer,
-}
 _METRICS = {Metric.L2: _Message.L2, Metric.COSINE: _Message.COSINE, Metric.DOT: _Message.DOT}
 
 
@@ -50,35 +40,15 @@ class VectorDetails:
         hnsw: HnswParams | None = None,
         target_partition_size: int | None = None,
     ) -> VectorDetails:
-        bits = subs = None
-        matrix = False
-        match quantizer:
-            case ProductQuantizer():
-                bits, subs = quantizer.num_bits, quantizer.num_sub_vectors
-            case ScalarQuantizer():
-                bits = NUM_BITS
-            case RabitQuantizer():
-                bits, matrix = quantizer.num_bits, isinstance(quantizer.rotation, MatrixRotation)
-            case _:
-                pass
-        return cls(kind, quantizer.metric, bits, subs, matrix, hnsw, target_partition_size)
+        return cls(kind, quantizer.metric, *quantizer.details(), hnsw, target_partition_size)
 
     def to_bytes(self) -> bytes:
         message = _Message(metric=_METRICS[self.metric], target_partition_size=self.target_partition_size or 0)
         if self.hnsw is not None:
             message.hnsw.m, message.hnsw.ef_construction = self.hnsw.m, self.hnsw.ef_construction
             message.hnsw.max_level = self.hnsw.max_level
-        bits = self.num_bits or 0
-        if self.kind.quantizer is ProductQuantizer:
-            message.pq.num_bits, message.pq.num_sub_vectors = bits, self.num_sub_vectors or 0
-        elif self.kind.quantizer is ScalarQuantizer:
-            message.sq.num_bits = bits
-        elif self.kind.quantizer is RabitQuantizer:
-            rotations = _Message.RabitQuantization
-            message.rq.num_bits = bits
-            message.rq.rotation = rotations.MATRIX if self.matrix_rotation else rotations.FAST
-        else:
-            message.flat.SetInParent()
+        codes = CodeDetails(self.num_bits, self.num_sub_vectors, self.matrix_rotation)
+        self.kind.quantizer.write_details(codes, message)
         return message.SerializeToString()
 
     @classmethod
@@ -94,17 +64,9 @@ class VectorDetails:
         quantization = message.WhichOneof("quantization")
         if quantization is None or metric is None:
             return None
-        quantizer = _QUANTIZERS[quantization]
-        said = getattr(message, quantization)
-        return cls(
-            kind=VectorKind(SubIndex.HNSW if hnsw else SubIndex.FLAT, quantizer),
-            metric=metric,
-            num_bits=None if quantizer is FlatQuantizer else said.num_bits,
-            num_sub_vectors=said.num_sub_vectors if quantizer is ProductQuantizer else None,
-            matrix_rotation=quantizer is RabitQuantizer and said.rotation == _Message.RabitQuantization.MATRIX,
-            hnsw=hnsw,
-            target_partition_size=message.target_partition_size or None,
-        )
+        kind = VectorKind(SubIndex.HNSW if hnsw else SubIndex.FLAT, QUANTIZERS[quantization])
+        codes = kind.quantizer.read_details(message)
+        return cls(kind, metric, *codes, hnsw, message.target_partition_size or None)
 
 
 def unknown_metric(value: bytes) -> str | None:

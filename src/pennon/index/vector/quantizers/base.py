@@ -4,6 +4,9 @@ A quantizer is a small immutable model, trained once and shared by all tasks of 
 prepared by the metric (`Metric.prepare`) and indexable. Codes travel in three forms: the plain columns of `encode`,
 row by row, which tasks exchange, filter and merge; the stored columns of `pack`, whose bytes are rearranged over a
 whole partition; and a `Scorer`, a partition made ready for queries.
+
+Whoever uses a quantizer calls these verbs and does not ask which of the four it is: `index/vector/kinds.py` is the only
+other module that names their classes.
 """
 
 from __future__ import annotations
@@ -15,8 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.index.vector.ivf import Ivf, PartitionIds
+from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.hnsw.search import NodeVectors
+from pennon.index.vector.ivf import Ivf, Model, PartitionIds
 from pennon.index.vector.metric import Metric
+from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
 from pennon.index.vector.topk import smallest
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
@@ -27,6 +33,9 @@ QUANTIZER_BUFFER = 2
 
 # Up to so many queries are compared with vectors one by one.
 FEW_QUERIES = 4
+
+# Two writers may round differently: the share of a row's items in which its codes may differ.
+DIFFERING_SHARE = 0.25
 
 
 class Scans(Protocol):
@@ -88,6 +97,14 @@ class ScorerBase:
 
 class Quantizer(Scans, Protocol):
     name: ClassVar[str]
+    # The options of an index that this quantizer takes and some other does not.
+    options: ClassVar[frozenset[str]]
+    # What pylance 14 records for an index with such codes.
+    index_version: ClassVar[int]
+    # The name of its message in `VectorIndexDetails`.
+    details_field: ClassVar[str]
+    # Whether codes are the prepared vectors themselves, which a writer may as well read from the table.
+    stores_vectors: ClassVar[bool]
 
     @property
     def metric(self) -> Metric: ...
@@ -95,8 +112,31 @@ class Quantizer(Scans, Protocol):
     @property
     def dim(self) -> int: ...
 
+    @property
+    def by_l2(self) -> bool:
+        """Whether distances of the index are squared l2, also under cosine; 1 - the inner product otherwise."""
+        ...
+
+    @classmethod
+    def shape(cls, options: CodeOptions, dim: int, element: np.dtype[Any]) -> CodeShape:
+        """InvalidArgument where vectors of such a dimension and type cannot have the codes asked for."""
+        ...
+
+    @classmethod
+    def from_sample(cls, sample: Sample, ivf: Ivf, shape: CodeShape, *, max_iters: int, seed: int) -> Self:
+        """Train it."""
+        ...
+
+    def details(self) -> CodeDetails: ...
+
+    @classmethod
+    def write_details(cls, details: CodeDetails, message: pb.VectorIndexDetails) -> None: ...
+
+    @classmethod
+    def read_details(cls, message: pb.VectorIndexDetails) -> CodeDetails: ...
+
     def fields(self) -> list[pa.Field]:
-        """The storage columns after the row id, as stock writes them."""
+        """The storage columns after the row id, as pylance writes them."""
         ...
 
     def encode(self, vectors: Vectors, centroids: Vectors, partition_ids: PartitionIds) -> Columns: ...
@@ -108,10 +148,15 @@ class Quantizer(Scans, Protocol):
     def unpack(self, columns: Columns) -> Columns: ...
 
     def to_metadata(self) -> tuple[dict[str, Any], list[bytes]]:
-        """What `storage_metadata` says, and the global buffers it points to, from QUANTIZER_BUFFER on.
+        """The content of `storage_metadata`, and the global buffers it points to, from QUANTIZER_BUFFER on."""
+        ...
 
-        Two quantizers with equal metadata and buffers write codes that may share a segment.
-        """
+    def agrees_with(self, other: Quantizer) -> bool:
+        """Whether codes of both may share a segment."""
+        ...
+
+    def differs(self, stored: Columns, fresh: Columns) -> Mask:
+        """Rows whose stored codes differ from fresh ones by more than the rounding of whoever wrote them."""
         ...
 
     @classmethod
@@ -127,6 +172,24 @@ class Quantizer(Scans, Protocol):
         """A partition, from its plain columns and its centroid."""
         ...
 
+    @property
+    def lists_searchable(self) -> bool:
+        """Whether many queries are best left to `search_lists`."""
+        ...
+
+    def search_lists(
+        self,
+        probed: Sequence[Any],
+        queries: Vectors,
+        places: Positions,
+        k: int,
+        allowed: Mask | None,
+        threads: int,
+    ) -> tuple[Floats, Positions]:
+        """As `scan`, for many queries at once: places[i] are those of the scorers for query i, -1 for none. What is
+        found comes in any order."""
+        ...
+
 
 class PointQuantizer(Quantizer, Protocol):
     """A quantizer whose codes stand for points, so that a graph can be drawn over them: all but RQ."""
@@ -139,10 +202,59 @@ class PointQuantizer(Quantizer, Protocol):
         """The points of queries that went through `prepare`, as seen in one partition."""
         ...
 
+    def node_vectors(self, columns: Columns) -> NodeVectors:
+        """The nodes of a partition's graph, in the least memory that faiss can compare."""
+        ...
+
+
+class QuantizerBase(Model):
+    """What quantizers have in common, unless they define it themselves."""
+
+    options: ClassVar[frozenset[str]] = frozenset()
+    index_version: ClassVar[int] = 1
+    stores_vectors: ClassVar[bool] = False
+
+    name: ClassVar[str]
+    metric: Metric
+
+    @property
+    def by_l2(self) -> bool:
+        return self.metric.by_l2
+
+    def to_metadata(self) -> tuple[dict[str, Any], list[bytes]]:
+        raise NotImplementedError
+
+    def agrees_with(self, other: Quantizer) -> bool:
+        return self.name == other.name and self.to_metadata() == other.to_metadata()
+
+    def differs(self, stored: Columns, fresh: Columns) -> Mask:
+        return np.asarray((item_differences(stored, fresh) > 0).mean(axis=1) > DIFFERING_SHARE)
+
+    @property
+    def lists_searchable(self) -> bool:
+        return False
+
+    def search_lists(
+        self,
+        probed: Sequence[Any],
+        queries: Vectors,
+        places: Positions,
+        k: int,
+        allowed: Mask | None,
+        threads: int,
+    ) -> tuple[Floats, Positions]:
+        raise NotImplementedError
+
 
 def residuals(vectors: Vectors, centroids: Vectors, partition_ids: PartitionIds) -> Floats:
-    """Each vector less its centroid, subtracted in the column's type as stock does."""
+    """Each vector less its centroid, subtracted in the column's type as pylance does."""
     return (vectors - centroids[partition_ids]).astype(np.float32, copy=False)
+
+
+def item_differences(stored: Columns, fresh: Columns) -> Floats:
+    """How far the codes of rows are apart, item by item, over all columns of lists."""
+    wide = [name for name, column in fresh.items() if column.ndim == 2]
+    return np.concatenate([np.abs(stored[n].astype(np.float32) - fresh[n].astype(np.float32)) for n in wide], axis=1)
 
 
 def take_columns(columns: Columns, positions: npt.NDArray[np.integer[Any]]) -> Columns:

@@ -14,11 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.hnsw.search import NodeVectors
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric, squared_l2, squared_lengths
 from pennon.index.vector.products import inner_products
-from pennon.index.vector.quantizers.base import FEW_QUERIES, Columns, ScorerBase
-from pennon.index.vector.quantizers.pickling import Model
+from pennon.index.vector.quantizers.base import FEW_QUERIES, Columns, QuantizerBase, ScorerBase, item_differences
+from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
 from pennon.index.vector.search.list_scanner import CodeList, MakeScanner, code_list, float_scanner, scan_nearest
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, list_type, row_chunks
 
@@ -26,17 +28,43 @@ COLUMN = "flat"
 
 
 @dataclass(frozen=True)
-class FlatQuantizer(Model):
+class FlatQuantizer(QuantizerBase):
     name: ClassVar[str] = "FLAT"
+    details_field: ClassVar[str] = "flat"
+    stores_vectors: ClassVar[bool] = True
     scanned_queries: ClassVar[int] = 1
 
     metric: Metric
     dim: int
     element: np.dtype[Any]
 
+    @property
+    def by_l2(self) -> bool:
+        """Cosine is measured by 1 - the inner product."""
+        return self.metric is Metric.L2
+
+    @classmethod
+    def shape(cls, options: CodeOptions, dim: int, element: np.dtype[Any]) -> CodeShape:
+        return CodeShape(dim * element.itemsize)
+
     @classmethod
     def train(cls, sample: Vectors, ivf: Ivf) -> Self:
         return cls(ivf.metric, sample.shape[1], ivf.element)
+
+    @classmethod
+    def from_sample(cls, sample: Sample, ivf: Ivf, shape: CodeShape, *, max_iters: int, seed: int) -> Self:
+        return cls.train(sample.vectors, ivf)
+
+    def details(self) -> CodeDetails:
+        return CodeDetails()
+
+    @classmethod
+    def write_details(cls, details: CodeDetails, message: pb.VectorIndexDetails) -> None:
+        message.flat.SetInParent()
+
+    @classmethod
+    def read_details(cls, message: pb.VectorIndexDetails) -> CodeDetails:
+        return CodeDetails()
 
     def fields(self) -> list[pa.Field]:
         return [pa.field(COLUMN, list_type(pa.from_numpy_dtype(self.element), self.dim), nullable=False)]
@@ -57,8 +85,19 @@ class FlatQuantizer(Model):
     def from_metadata(cls, metadata: Mapping[str, Any], ivf: Ivf, read_buffer: Callable[[int], bytes]) -> Self:
         return cls(ivf.metric, int(metadata["dim"]), ivf.element)
 
+    def differs(self, stored: Columns, fresh: Columns) -> Mask:
+        """Vectors leave no choice, so that every item counts; also one that is no number."""
+        return np.asarray(~(item_differences(stored, fresh) == 0).all(axis=1))
+
     def points(self, columns: Columns) -> Floats:
         return columns[COLUMN].astype(np.float32, copy=False)
+
+    def node_vectors(self, columns: Columns) -> NodeVectors:
+        points = self.points(columns)
+        if self.metric is Metric.COSINE:
+            # The column's type may have rounded the length away from 1.
+            points = _of_length_one(points)
+        return NodeVectors.of_points(points, by_l2=self.by_l2)
 
     def prepare(self, queries: Vectors) -> Vectors:
         queries = queries.astype(np.result_type(self.element, np.float32), copy=False)
@@ -82,7 +121,7 @@ class FlatQuantizer(Model):
     def scan(
         self, query: Vectors, probed: Sequence[FlatScorer], k: int, allowed: Mask | None = None
     ) -> tuple[Floats, Positions]:
-        by_l2 = self.metric is Metric.L2
+        by_l2 = self.by_l2
         origins = [scorer.origin for scorer in probed if scorer.origin is not None]
         points = query - np.stack(origins) if by_l2 else query
         lists = [scorer.code_list for scorer in probed]
@@ -91,7 +130,7 @@ class FlatQuantizer(Model):
 
     @cached_property
     def _scanner(self) -> MakeScanner:
-        return float_scanner(self.dim, by_l2=self.metric is Metric.L2)
+        return float_scanner(self.dim, by_l2=self.by_l2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +194,14 @@ class FlatScorer(ScorerBase):
             differences -= points.take(which[pairs], axis=0)
             np.einsum("id,id->i", differences, differences, out=found[pairs])
         return found
+
+
+def in_pieces(metric: Metric, vectors: Vectors, rows: int) -> tuple[FlatQuantizer, dict[int, FlatScorer]]:
+    """Vectors of no index, cut into pieces of so many rows, which are searched like partitions of one."""
+    quantizer = FlatQuantizer(metric, vectors.shape[1], vectors.dtype)
+    middle = vectors.mean(axis=0, dtype=np.float64).astype(vectors.dtype)
+    starts = range(0, len(vectors), rows)
+    return quantizer, {n: quantizer.scorer({COLUMN: vectors[s : s + rows]}, middle) for n, s in enumerate(starts)}
 
 
 def _of_length_one(vectors: Vectors) -> Vectors:

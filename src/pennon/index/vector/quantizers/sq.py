@@ -19,11 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pennon.errors import InvalidArgument
+from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.hnsw.search import NodeVectors
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.products import inner_products
-from pennon.index.vector.quantizers.base import Columns, ScorerBase
-from pennon.index.vector.quantizers.pickling import Model
+from pennon.index.vector.quantizers.base import Columns, QuantizerBase, ScorerBase, item_differences
+from pennon.index.vector.quantizers.parameters import TRAINING_ROWS, CodeDetails, CodeOptions, CodeShape, Sample
 from pennon.index.vector.search.list_scanner import (
     CodeList,
     MakeScanner,
@@ -44,8 +47,10 @@ MIDDLE = np.float32(128)
 
 
 @dataclass(frozen=True)
-class ScalarQuantizer(Model):
+class ScalarQuantizer(QuantizerBase):
     name: ClassVar[str] = "SQ"
+    options: ClassVar[frozenset[str]] = frozenset({"num_bits"})
+    details_field: ClassVar[str] = "sq"
     scanned_queries: ClassVar[int] = 4
 
     metric: Metric
@@ -54,11 +59,32 @@ class ScalarQuantizer(Model):
     high: float
 
     @classmethod
+    def shape(cls, options: CodeOptions, dim: int, element: np.dtype[Any]) -> CodeShape:
+        if options.num_bits not in (None, NUM_BITS):
+            raise InvalidArgument(f"SQ codes have {NUM_BITS} bits, not {options.num_bits}")
+        return CodeShape(dim, num_bits=NUM_BITS, sample_rows=TRAINING_ROWS)
+
+    @classmethod
     def train(cls, sample: Vectors, ivf: Ivf) -> Self:
         """Bounds of the sample. Tasks that each see a part of the table must share them: take the widest."""
         if not sample.size:
             return cls(ivf.metric, ivf.dim, 0.0, 0.0)
         return cls(ivf.metric, ivf.dim, float(sample.min()), float(sample.max()))
+
+    @classmethod
+    def from_sample(cls, sample: Sample, ivf: Ivf, shape: CodeShape, *, max_iters: int, seed: int) -> Self:
+        return cls(ivf.metric, ivf.dim, sample.low, sample.high)
+
+    def details(self) -> CodeDetails:
+        return CodeDetails(NUM_BITS)
+
+    @classmethod
+    def write_details(cls, details: CodeDetails, message: pb.VectorIndexDetails) -> None:
+        message.sq.num_bits = details.num_bits or 0
+
+    @classmethod
+    def read_details(cls, message: pb.VectorIndexDetails) -> CodeDetails:
+        return CodeDetails(message.sq.num_bits)
 
     @property
     def step(self) -> float:
@@ -86,11 +112,18 @@ class ScalarQuantizer(Model):
             raise ValueError(f"codes of {metadata['num_bits']} bits between {low} and {high}")
         return cls(ivf.metric, int(metadata["dim"]), low, high)
 
+    def differs(self, stored: Columns, fresh: Columns) -> Mask:
+        """Rounding moves an item by one step at most, so that every item counts."""
+        return np.asarray((item_differences(stored, fresh) > 1).any(axis=1))
+
     def points(self, columns: Columns) -> Floats:
         points = columns[COLUMN].astype(np.float32)
         points *= np.float32(self.step)
         points += np.float32(self.low)
         return points
+
+    def node_vectors(self, columns: Columns) -> NodeVectors:
+        return NodeVectors.of_bytes(columns[COLUMN], low=self.low, step=self.step, by_l2=self.by_l2)
 
     def prepare(self, queries: Vectors) -> Floats:
         if not self.metric.by_l2:

@@ -14,14 +14,8 @@ import faiss
 import numpy as np
 
 from pennon.format.addresses import Addresses
-from pennon.index.vector.hnsw.search import HnswSearcher, NodeVectors
-from pennon.index.vector.metric import Metric
-from pennon.index.vector.quantizers.base import Columns, PointQuantizer, Scorer
-from pennon.index.vector.quantizers.flat import FlatQuantizer
-from pennon.index.vector.quantizers.pq.quantizer import COLUMN as PQ_CODES
-from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
-from pennon.index.vector.quantizers.sq import COLUMN as SQ_CODES
-from pennon.index.vector.quantizers.sq import ScalarQuantizer
+from pennon.index.vector.hnsw.search import HnswSearcher
+from pennon.index.vector.quantizers.base import PointQuantizer, Scorer
 from pennon.index.vector.search.partition_search import POSITION_BITS, Found
 from pennon.index.vector.threads import one_thread
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
@@ -101,19 +95,3 @@ def walk_graphs(
             with ThreadPoolExecutor(threads, initializer=faiss.omp_set_num_threads, initargs=(1,)) as workers:
                 list(workers.map(walk, *zip(*graphs.items(), strict=True)))
     return Found.nearest(distances.reshape(len(queries), -1), keys.reshape(len(queries), -1), k)
-
-
-def node_vectors(quantizer: PointQuantizer, columns: Columns) -> NodeVectors:
-    """The nodes of a partition's graph, in the least memory that faiss can compare."""
-    by_l2 = quantizer.metric.by_l2
-    match quantizer:
-        case ScalarQuantizer():
-            return NodeVectors.of_bytes(columns[SQ_CODES], low=quantizer.low, step=quantizer.step, by_l2=by_l2)
-        case ProductQuantizer():
-            return NodeVectors.of_codewords(columns[PQ_CODES], quantizer.book.words, by_l2=by_l2)
-        case _:
-            points = quantizer.points(columns)
-    if isinstance(quantizer, FlatQuantizer) and quantizer.metric is Metric.COSINE:
-        # Its distance is 1 - the inner product; the column's type may have rounded lengths away from 1.
-        return NodeVectors.of_points(points / np.linalg.norm(points, axis=1, keepdims=True), by_l2=False)
-    return NodeVectors.of_points(points, by_l2=by_l2)

@@ -16,7 +16,6 @@ from itertools import pairwise
 import numpy as np
 
 from pennon.index.vector.quantizers.base import Quantizer, Scorer
-from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
 from pennon.index.vector.search.list_scanner import POSITION_BITS, POSITION_MASK
 from pennon.index.vector.threads import one_thread
 from pennon.index.vector.topk import Nearest
@@ -81,8 +80,8 @@ def search_partitions(
         visits = search.visits(probes)
         if sum(len(queries) for _, queries in visits) <= quantizer.scanned_queries * len(visits):
             return search.scanned(probes)
-        if isinstance(quantizer, ProductQuantizer) and quantizer.lists_searchable:
-            return search.searched_in_lists(quantizer, probes, [number for number, _ in visits], threads)
+        if quantizer.lists_searchable:
+            return search.searched_in_lists(probes, [number for number, _ in visits], threads)
         return search.compared(visits, threads)
 
 
@@ -115,15 +114,13 @@ class _Search:
                 distances[query], keys[query] = found[0], _in_partitions(numbers, found[1])
         return Found.nearest(distances, keys, self.k)
 
-    def searched_in_lists(
-        self, quantizer: ProductQuantizer, probes: Positions, numbers: Sequence[int], threads: int
-    ) -> Found:
+    def searched_in_lists(self, probes: Positions, numbers: Sequence[int], threads: int) -> Found:
         """By faiss as a whole, in threads of its own."""
         places = np.full(max(int(probes.max()), numbers[-1]) + 2, -1, dtype=np.int64)
         places[numbers] = np.arange(len(numbers))
         chosen = [self.scorers[number] for number in numbers]
         mask = self._mask(numbers)
-        distances, keys = quantizer.search_lists(chosen, self.queries, places[probes], self.k, mask, threads)
+        distances, keys = self.quantizer.search_lists(chosen, self.queries, places[probes], self.k, mask, threads)
         return Found.nearest(distances, _in_partitions(numbers, keys), self.k)
 
     def compared(self, visits: Sequence[Visit], threads: int) -> Found:

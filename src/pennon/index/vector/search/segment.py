@@ -24,8 +24,7 @@ from pennon.index.vector.hnsw.search import HnswSearcher
 from pennon.index.vector.kinds import SubIndex
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import PointQuantizer
-from pennon.index.vector.quantizers.flat import FlatQuantizer
-from pennon.index.vector.search.partition import Graph, SearchPartition, node_vectors, walk_graphs
+from pennon.index.vector.search.partition import Graph, SearchPartition, walk_graphs
 from pennon.index.vector.search.partition_search import Found, search_partitions
 from pennon.index.vector.vectors import Mask, Positions, Vectors, is_vector_type
 
@@ -63,9 +62,8 @@ class VectorSegment:
     @property
     def scale(self) -> float:
         """What makes distances of the index those that Lance documents. Under cosine, codes stand for vectors of
-        length 1 whose squared l2 is twice the cosine distance; FLAT measures the cosine itself."""
-        halved = self.metric is Metric.COSINE and not isinstance(self.files.quantizer, FlatQuantizer)
-        return 0.5 if halved else 1.0
+        length 1; where they are compared by l2, its square is twice the cosine distance."""
+        return 0.5 if self.metric is Metric.COSINE and self.files.quantizer.by_l2 else 1.0
 
     @cached_property
     def row_bytes(self) -> int:
@@ -154,7 +152,7 @@ class VectorSegment:
         files, quantizer = self.files, cast(PointQuantizer, self.files.quantizer)
         where = f"partition {number} of {files.index.where}"
         graph = HnswGraph.from_columns(files.read_graph_rows(number), files.sub_index[number], where)
-        searcher = HnswSearcher(graph, node_vectors(quantizer, stored.columns))
+        searcher = HnswSearcher(graph, quantizer.node_vectors(stored.columns))
         return Graph(quantizer, files.ivf.centroids[number], searcher)
 
 

@@ -22,16 +22,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.errors import InvalidArgument
 from pennon.format.pb import lance_pb2 as pb
 from pennon.index.vector.files.tensor import from_tensor, to_tensor
+from pennon.index.vector.hnsw.search import NodeVectors
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.products import inner_products
-from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, ScorerBase, residuals
-from pennon.index.vector.quantizers.pickling import Model
+from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, QuantizerBase, ScorerBase, residuals
+from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
 from pennon.index.vector.quantizers.pq.inverted_lists import search_lists
+from pennon.index.vector.quantizers.pq.shape import check_shape, code_shape
 from pennon.index.vector.search.list_scanner import CodeList, MakeScanner, code_list, scan_nearest, table_scanner
 from pennon.index.vector.vectors import Codes, Floats, Mask, Positions, Vectors, list_type, row_chunks
 
@@ -45,8 +46,10 @@ CODEWORD_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class ProductQuantizer(Model):
+class ProductQuantizer(QuantizerBase):
     name: ClassVar[str] = "PQ"
+    options: ClassVar[frozenset[str]] = frozenset({"num_sub_vectors", "num_bits", "pq_codebook"})
+    details_field: ClassVar[str] = "pq"
     scanned_queries: ClassVar[int] = 2
 
     metric: Metric
@@ -70,6 +73,10 @@ class ProductQuantizer(Model):
         return self.num_sub_vectors * self.num_bits // 8
 
     @classmethod
+    def shape(cls, options: CodeOptions, dim: int, element: np.dtype[Any]) -> CodeShape:
+        return code_shape(options, dim, element)
+
+    @classmethod
     def train(
         cls,
         sample: Vectors,
@@ -85,6 +92,27 @@ class ProductQuantizer(Model):
         parts = np.split(cls.targets(sample, ivf), num_sub_vectors, axis=1)
         words = [train_codebook(part, num_bits, max_iters=max_iters, seed=seed + i) for i, part in enumerate(parts)]
         return cls(ivf.metric, np.stack(words).astype(ivf.element))
+
+    @classmethod
+    def from_sample(cls, sample: Sample, ivf: Ivf, shape: CodeShape, *, max_iters: int, seed: int) -> Self:
+        if shape.codebook is not None:
+            return cls(ivf.metric, shape.codebook)
+        assert shape.num_sub_vectors is not None
+        assert shape.num_bits is not None
+        vectors = sample.vectors[: shape.sample_rows]
+        sizes = {"num_sub_vectors": shape.num_sub_vectors, "num_bits": shape.num_bits}
+        return cls.train(vectors, ivf, **sizes, max_iters=max_iters, seed=seed)
+
+    def details(self) -> CodeDetails:
+        return CodeDetails(self.num_bits, self.num_sub_vectors)
+
+    @classmethod
+    def write_details(cls, details: CodeDetails, message: pb.VectorIndexDetails) -> None:
+        message.pq.num_bits, message.pq.num_sub_vectors = details.num_bits or 0, details.num_sub_vectors or 0
+
+    @classmethod
+    def read_details(cls, message: pb.VectorIndexDetails) -> CodeDetails:
+        return CodeDetails(message.pq.num_bits, message.pq.num_sub_vectors)
 
     @staticmethod
     def targets(sample: Vectors, ivf: Ivf) -> Floats:
@@ -133,6 +161,9 @@ class ProductQuantizer(Model):
     def points(self, columns: Columns) -> Floats:
         return self.book.decode(columns[COLUMN])
 
+    def node_vectors(self, columns: Columns) -> NodeVectors:
+        return NodeVectors.of_codewords(columns[COLUMN], self.book.words, by_l2=self.by_l2)
+
     def prepare(self, queries: Vectors) -> Vectors:
         return queries
 
@@ -166,8 +197,6 @@ class ProductQuantizer(Model):
         allowed: Mask | None,
         threads: int,
     ) -> tuple[Floats, Positions]:
-        """As `scan`, for many queries at once: places[i] are those of the scorers for query i, -1 for none. What is
-        found comes in any order."""
         centroids = np.stack([scorer.centroid for scorer in probed]) if self.metric.by_l2 else None
         lists = [scorer.code_list for scorer in probed]
         values, keys = search_lists(self.book.words, centroids, lists, queries, places, k, allowed, threads)
@@ -279,19 +308,6 @@ def train_codebook(targets: Floats, num_bits: int, *, max_iters: int = 50, seed:
     points = np.resize(targets, (max(len(targets), size), targets.shape[1]))
     trained = train_kmeans(points, size, max_iters=max_iters, tolerance=CODEWORD_TOLERANCE, seed=seed)
     return trained.centroids.astype(np.float32, copy=False)
-
-
-def check_shape(dim: int, num_sub_vectors: int, num_bits: int) -> None:
-    """InvalidArgument, a ValueError, when no such quantizer can be."""
-    if num_bits not in (4, 8):
-        raise InvalidArgument(f"PQ codes have 4 or 8 bits, not {num_bits}")
-    if num_sub_vectors < 1 or dim % num_sub_vectors:
-        raise InvalidArgument(
-            f"vectors of {dim} dimensions cannot be cut into {num_sub_vectors} equal sub-vectors",
-            "Choose num_sub_vectors so that it divides the dimension",
-        )
-    if num_bits == 4 and num_sub_vectors % 2:
-        raise InvalidArgument(f"4-bit PQ needs an even number of sub-vectors, not {num_sub_vectors}")
 
 
 def _read_codebook(tensor: pb.Tensor, num_sub_vectors: int) -> Vectors:

@@ -23,11 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument
+from pennon.format.pb import lance_pb2 as pb
 from pennon.index.vector.files.tensor import read_tensor, to_tensor
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric, squared_lengths
-from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, residuals
-from pennon.index.vector.quantizers.pickling import Model
+from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, QuantizerBase, residuals
+from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
 from pennon.index.vector.quantizers.rabitq.grid import extra_codes
 from pennon.index.vector.quantizers.rabitq.layout import (
     blocked_width,
@@ -48,14 +49,18 @@ EXTRA_STREAM = "__ex_codes"  # what older writers have in place of the blocked c
 
 RAW_QUERY, RESIDUAL_QUERY = "raw_query", "residual_query"
 MAX_BITS = 9
+DEFAULT_BITS = 5
 
 # Half the width of RaBitQ's confidence interval, in standard deviations; stock skips rows by it.
 CONFIDENCE = 1.9
 
 
 @dataclass(frozen=True, eq=False)
-class RabitQuantizer(Model):
+class RabitQuantizer(QuantizerBase):
     name: ClassVar[str] = "RQ"
+    options: ClassVar[frozenset[str]] = frozenset({"num_bits"})
+    index_version: ClassVar[int] = 2  # which older readers must not touch
+    details_field: ClassVar[str] = "rq"
     scanned_queries: ClassVar[int] = Estimator.scanned_queries
 
     metric: Metric
@@ -65,9 +70,9 @@ class RabitQuantizer(Model):
     packed: bool = True
 
     def __post_init__(self) -> None:
-        most = MAX_BITS if self.estimator == RAW_QUERY else 1
-        if self.estimator not in (RAW_QUERY, RESIDUAL_QUERY) or not 1 <= self.num_bits <= most:
-            raise InvalidArgument(f"RQ has 1 to {MAX_BITS} bits, with the older estimator 1; not {self.num_bits}")
+        _check_bits(self.num_bits)
+        if self.estimator != RAW_QUERY and (self.estimator, self.num_bits) != (RESIDUAL_QUERY, 1):
+            raise InvalidArgument(f"RQ has no estimator {self.estimator!r} for num_bits={self.num_bits}")
 
     @property
     def dim(self) -> int:
@@ -78,10 +83,35 @@ class RabitQuantizer(Model):
         return self.num_bits - 1
 
     @classmethod
-    def train(cls, sample: Vectors, ivf: Ivf, *, num_bits: int = 5, seed: int = 0) -> Self:
-        if ivf.dim % 8:
-            raise InvalidArgument(f"RQ needs a dimension divisible by 8, not {ivf.dim}", "Choose another index type")
+    def shape(cls, options: CodeOptions, dim: int, element: np.dtype[Any]) -> CodeShape:
+        bits = DEFAULT_BITS if options.num_bits is None else options.num_bits
+        _check_bits(bits)
+        _check_dim(dim)
+        extra = blocked_width(dim, bits - 1) + 8 if bits > 1 else 0
+        return CodeShape(dim // 8 + 12 + extra, num_bits=bits)
+
+    @classmethod
+    def train(cls, sample: Vectors, ivf: Ivf, *, num_bits: int = DEFAULT_BITS, seed: int = 0) -> Self:
+        _check_dim(ivf.dim)
         return cls(ivf.metric, FastRotation.random(ivf.dim, seed), num_bits)
+
+    @classmethod
+    def from_sample(cls, sample: Sample, ivf: Ivf, shape: CodeShape, *, max_iters: int, seed: int) -> Self:
+        return cls.train(sample.vectors, ivf, num_bits=shape.num_bits or DEFAULT_BITS, seed=seed)
+
+    def details(self) -> CodeDetails:
+        return CodeDetails(self.num_bits, matrix_rotation=isinstance(self.rotation, MatrixRotation))
+
+    @classmethod
+    def write_details(cls, details: CodeDetails, message: pb.VectorIndexDetails) -> None:
+        rotations = pb.VectorIndexDetails.RabitQuantization
+        message.rq.num_bits = details.num_bits or 0
+        message.rq.rotation = rotations.MATRIX if details.matrix_rotation else rotations.FAST
+
+    @classmethod
+    def read_details(cls, message: pb.VectorIndexDetails) -> CodeDetails:
+        matrix = message.rq.rotation == pb.VectorIndexDetails.RabitQuantization.MATRIX
+        return CodeDetails(message.rq.num_bits, matrix_rotation=matrix)
 
     def fields(self) -> list[pa.Field]:
         names = [ADD, SCALE, ERROR] if self.estimator == RAW_QUERY else [ADD, SCALE]
@@ -210,6 +240,16 @@ class RabitQuantizer(Model):
             return {ADD: lengths, SCALE: np.float32(-2) * ratio}
         # 1 - x·c + c·c, where x = c + difference.
         return {ADD: np.float32(1) - _dots(differences, centres), SCALE: -ratio}
+
+
+def _check_bits(num_bits: int) -> None:
+    if not 1 <= num_bits <= MAX_BITS:
+        raise InvalidArgument(f"RQ codes have 1 to {MAX_BITS} bits, not {num_bits}")
+
+
+def _check_dim(dim: int) -> None:
+    if dim % 8:
+        raise InvalidArgument(f"RQ needs a dimension divisible by 8, not {dim}", "Choose another index type")
 
 
 def _empty_column(field: pa.Field, rows: int) -> npt.NDArray[Any]:

@@ -16,7 +16,7 @@ from typing import Self
 
 import numpy as np
 
-from pennon.index.vector.quantizers.pickling import Model
+from pennon.index.vector.ivf import Model
 from pennon.index.vector.vectors import Floats, Vectors, row_chunks
 
 ROUNDS = 4

@@ -1,0 +1,59 @@
+"""What a quantizer is made of: the options a user gives, the shape of codes that follows from them, the sample it is
+trained on; and what the manifest records of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+from pennon.index.vector.vectors import Vectors
+
+# The most vectors that a quantizer is trained on.
+TRAINING_ROWS = 256 * 256
+
+
+class CodeOptions(Protocol):
+    """The options of an index that shape its codes; None where one is not given."""
+
+    @property
+    def num_sub_vectors(self) -> int | None: ...
+
+    @property
+    def num_bits(self) -> int | None: ...
+
+    @property
+    def pq_codebook(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class CodeShape:
+    """The codes that valid options ask for, with defaults filled in."""
+
+    row_bytes: int  # of a row in `auxiliary.idx`, without its id
+    num_sub_vectors: int | None = None
+    num_bits: int | None = None
+    sample_rows: int = 0  # rows that a sample needs for training
+    trains_on_vectors: bool = False  # else the bounds of the sample are enough
+    codebook: Vectors | None = field(default=None, repr=False)  # given, in place of training
+
+    def without_models(self) -> CodeShape:
+        return replace(self, codebook=None)
+
+
+class CodeDetails(NamedTuple):
+    """The parameters of codes that the manifest records."""
+
+    num_bits: int | None = None
+    num_sub_vectors: int | None = None
+    matrix_rotation: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Vectors to train on, and the bounds of all items that were drawn, which may be of more vectors; 0 and 0 where
+    there are none."""
+
+    vectors: Vectors
+    low: float
+    high: float
