@@ -33,7 +33,7 @@ from bench.vectors import (
     vector_table,
     vector_type,
 )
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 
 KIND = Kind("IVF_PQ", (("num_sub_vectors", 16),))
 QUERIES, K, NPROBES, ROUNDS = 100_000, 10, 20, 2
@@ -66,7 +66,7 @@ def knn_join(choice: Choice) -> None:
     say(f"table of {rows:,} vectors, {count:,} queries")
     source = vector_table(rows)
     uri = copied(source, "joined")
-    engine = Engine.attach()
+    engine = SparkEngine.attach()
     create_pennon(pennon.open(uri), KIND, num_partitions(rows))
     queries = vector_queries(count)
     asked = Asked(uri, _write_queries(queries, engine.parallelism), count)
@@ -193,7 +193,7 @@ def _run(frame: DataFrame) -> None:
 
 
 def _peaks(asked: Asked, name: str, count: int) -> Peaks:
-    Engine.attach()
+    SparkEngine.attach()
     make, _ = CONTESTANTS[name]
     _run(make(asked, 10))
     with peak_memory() as peaks:

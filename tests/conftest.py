@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from tests.faults.in_process import in_process
 
 _tried: Counter[str] = Counter()
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[SparkEngine]:
     """One embedded Spark session for the whole run; tables attach to it by themselves."""
-    attached = Engine.attach()
+    attached = SparkEngine.attach()
     yield attached
     attached.stop()
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
 
-from pennon.engine import Engine, ProgressListener
+from pennon.engine import Engine, ProgressListener, choose_engine, require_spark
 from pennon.errors import InvalidArgument
 from pennon.format.cleanup import ORPHAN_AGE
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
+from pennon.index.vector.threads import one_core
 from pennon.jobs.audit.audit import RECALL_QUERIES, audit
 from pennon.jobs.audit.report import AuditReport
 from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
@@ -49,11 +50,9 @@ class Table:
     """A Lance table at one version. Verbs that commit move the handle to what they committed; `refresh()` moves it
     to the newest version."""
 
-    def __init__(
-        self, snapshot: Snapshot, spark: SparkSession | None = None, progress: ProgressListener | None = None
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, engine: Engine) -> None:
         self._snapshot = snapshot
-        self._engine = Engine(spark, progress=progress)
+        self._engine = engine
         self._catalog: Catalog | None = None
 
     @property
@@ -63,6 +62,11 @@ class Table:
     @property
     def version(self) -> int:
         return self._snapshot.version
+
+    @property
+    def engine(self) -> Engine:
+        """What runs the tasks of its jobs."""
+        return self._engine
 
     @property
     def schema(self) -> pa.Schema:
@@ -346,6 +350,7 @@ class Table:
     ) -> DataFrame:
         """Every row of a Spark DataFrame with its k nearest rows: its columns, `_rank` from 1, `_distance` and columns
         of the table, by default all but vectors. Lazy, and the same neighbours as `search_batch` finds."""
+        require_spark(self._engine, "knn_join")
         request = SearchRequest.of(column, k, options)
         memory = task_memory(task_memory_bytes)
         return knn_join(
@@ -431,10 +436,13 @@ def open_table(
     *,
     storage_options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
+    engine: str | None = None,
     progress: ProgressListener | None = None,
 ) -> Table:
-    """Open a Lance table. Starts nothing: a Spark session is looked for when a verb needs one."""
-    return Table(Snapshot.open(Location.of(os.fspath(uri), storage_options), version), spark, progress)
+    """Open a Lance table. Starts nothing: a Spark session is looked for when a verb needs one. With `engine="local"`,
+    or `PENNON_ENGINE=local` in the environment, tasks run in threads of this process, without Spark."""
+    chosen = choose_engine(engine, spark, progress=progress, around=one_core)
+    return Table(Snapshot.open(Location.of(os.fspath(uri), storage_options), version), chosen)
 
 
 def _request(

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.engine.tasks import dumps
 from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.knn_join.plan import plan_knn_join
@@ -61,7 +61,7 @@ def is_exact(uri: str, found: pa.Table) -> None:
 
 
 def test_the_session_is_what_it_should_be(spark: Any, connect: bool) -> None:
-    engine = Engine.attach(spark)
+    engine = SparkEngine.attach(spark)
     assert not engine.embedded
     assert engine.parallelism == 2
     assert type(spark).__module__.startswith("pyspark.sql.connect") is connect

@@ -15,7 +15,7 @@ LIMIT = 20
 KILLING = """
 import contextlib, os, sys, threading, time
 import psutil, pyarrow as pa
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.engine.progress import PlainProgress
 
 def jvm():
@@ -45,7 +45,7 @@ def count(destination, batches):
     return sum(batch.num_rows for batch in batches)
 
 def attach():
-    engine = Engine.attach(progress=PlainProgress() if progress else None)
+    engine = SparkEngine.attach(progress=PlainProgress() if progress else None)
     engine.map("warm up", abs, [1, 2])
     return engine
 
@@ -68,7 +68,7 @@ MOMENTS = {
     "before it is asked": "engine = attach(); kill(); engine.parallelism",
     # Whatever Spark's client may wait for: a connection that nobody ends.
     "unnoticed by the client": """
-engine = Engine.attach()
+engine = SparkEngine.attach()
 from pyspark.sql.classic.dataframe import DataFrame
 DataFrame.toArrow = lambda self: (kill(), threading.Event().wait())
 engine.map('m', abs, [1])""",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import ColumnNotFound, CommitConflict, TaskFailed
 
 
@@ -64,11 +64,11 @@ def fail_once(attempts: Attempts, number: int) -> int:
     return number
 
 
-def test_results_come_in_the_order_of_the_tasks(engine: Engine) -> None:
+def test_results_come_in_the_order_of_the_tasks(engine: SparkEngine) -> None:
     assert engine.map("square", slow_first, range(9)) == [number * number for number in range(9)]
 
 
-def test_functions_and_classes_need_no_module(engine: Engine) -> None:
+def test_functions_and_classes_need_no_module(engine: SparkEngine) -> None:
     @dataclass
     class Local:
         value: int
@@ -79,17 +79,17 @@ def test_functions_and_classes_need_no_module(engine: Engine) -> None:
 
 
 def test_no_tasks_no_job() -> None:
-    assert Engine(None).map("nothing", slow_first, []) == []  # pyright: ignore[reportArgumentType]
+    assert SparkEngine(None).map("nothing", slow_first, []) == []  # pyright: ignore[reportArgumentType]
 
 
-def test_an_error_of_pennon_comes_back_as_it_is_and_at_once(engine: Engine, attempts: Attempts) -> None:
+def test_an_error_of_pennon_comes_back_as_it_is_and_at_once(engine: SparkEngine, attempts: Attempts) -> None:
     with pytest.raises(ColumnNotFound) as raised:
         engine.map("refuse", partial(refuse, attempts), range(5))
     assert (raised.value.problem, raised.value.remedy) == ("The table has no column 'x'", "Name another")
     assert attempts.count() == 1
 
 
-def test_the_error_of_the_first_task_wins(engine: Engine) -> None:
+def test_the_error_of_the_first_task_wins(engine: SparkEngine) -> None:
     def refuse_all(number: int) -> None:
         raise (CommitConflict if number else ColumnNotFound)("No")
 
@@ -97,7 +97,7 @@ def test_the_error_of_the_first_task_wins(engine: Engine) -> None:
         engine.map("refuse all", refuse_all, range(3))
 
 
-def test_any_other_error_is_tried_again_and_told_in_one_line(engine: Engine, attempts: Attempts) -> None:
+def test_any_other_error_is_tried_again_and_told_in_one_line(engine: SparkEngine, attempts: Attempts) -> None:
     with pytest.raises(TaskFailed) as raised:
         engine.map("break down", partial(break_down, attempts), [7])
     assert raised.value.problem == "break down was given up: ValueError: number 7 is not to my liking"
@@ -105,22 +105,22 @@ def test_any_other_error_is_tried_again_and_told_in_one_line(engine: Engine, att
     assert attempts.count() == 4
 
 
-def test_a_task_that_recovers_is_no_failure(engine: Engine, attempts: Attempts) -> None:
+def test_a_task_that_recovers_is_no_failure(engine: SparkEngine, attempts: Attempts) -> None:
     assert engine.map("fail once", partial(fail_once, attempts), range(3)) == [0, 1, 2]
     assert attempts.count() == 2
 
 
-def test_a_killed_worker_is_survived(engine: Engine, attempts: Attempts) -> None:
+def test_a_killed_worker_is_survived(engine: SparkEngine, attempts: Attempts) -> None:
     assert engine.map("die once", partial(die_once, attempts), range(4)) == [0, 1, 2, 3]
     assert attempts.count() == 2
 
 
-def test_a_worker_killed_each_time_is_told(engine: Engine) -> None:
+def test_a_worker_killed_each_time_is_told(engine: SparkEngine) -> None:
     with pytest.raises(TaskFailed, match="die was given up: a Python worker died"):
         engine.map("die", os._exit, [1])
 
 
-def test_a_result_that_cannot_be_pickled_is_told(engine: Engine) -> None:
+def test_a_result_that_cannot_be_pickled_is_told(engine: SparkEngine) -> None:
     def lock(_: int) -> object:
         return threading.Lock()
 

@@ -9,7 +9,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from pennon.engine import Engine, PlainProgress, RichProgress, progress_for_terminal
+from pennon.engine import PlainProgress, RichProgress, SparkEngine, progress_for_terminal
 from pennon.errors import ColumnNotFound
 
 Event = tuple[str, str, int]
@@ -41,9 +41,9 @@ def nap(number: int) -> int:
     return number
 
 
-def test_a_map_is_one_stage(engine: Engine) -> None:
+def test_a_map_is_one_stage(engine: SparkEngine) -> None:
     recorder = Recorder()
-    attached = Engine.attach(progress=recorder)
+    attached = SparkEngine.attach(progress=recorder)
     attached.map("nap", nap, range(attached.parallelism * 3), rows=1200)
     total = attached.parallelism * 3
     assert recorder.events[0] == ("started", "nap", total)
@@ -54,9 +54,9 @@ def test_a_map_is_one_stage(engine: Engine) -> None:
     assert recorder.rows == {"nap": 1200}
 
 
-def test_an_exchange_is_two_stages(engine: Engine) -> None:
+def test_an_exchange_is_two_stages(engine: SparkEngine) -> None:
     recorder = Recorder()
-    attached = Engine.attach(progress=recorder)
+    attached = SparkEngine.attach(progress=recorder)
     attached.exchange(
         "move",
         lambda task: [(nap(destination), pa.record_batch({"task": [task]})) for destination in range(2)],
@@ -79,9 +79,9 @@ def test_an_exchange_is_two_stages(engine: Engine) -> None:
     assert recorder.rows == {"move: map": 8000, "move: reduce": 8000}
 
 
-def test_work_of_the_driver_is_a_stage_of_one_task(engine: Engine) -> None:
+def test_work_of_the_driver_is_a_stage_of_one_task(engine: SparkEngine) -> None:
     recorder = Recorder()
-    attached = Engine.attach(progress=recorder)
+    attached = SparkEngine.attach(progress=recorder)
     with attached.stage("train", 70):
         pass
     with pytest.raises(ColumnNotFound), attached.stage("fail"):
@@ -96,24 +96,24 @@ def test_work_of_the_driver_is_a_stage_of_one_task(engine: Engine) -> None:
     assert recorder.rows == {"train": 70, "fail": None}
 
 
-def test_a_failed_job_ends_its_stage(engine: Engine) -> None:
+def test_a_failed_job_ends_its_stage(engine: SparkEngine) -> None:
     def refuse(_: int) -> None:
         raise ColumnNotFound("No such column")
 
     recorder = Recorder()
     with pytest.raises(ColumnNotFound):
-        Engine.attach(progress=recorder).map("refuse", refuse, [1])
+        SparkEngine.attach(progress=recorder).map("refuse", refuse, [1])
     assert recorder.events[-1] == ("finished", "refuse", 0)
 
 
-def test_a_listener_that_fails_ends_the_job(engine: Engine) -> None:
+def test_a_listener_that_fails_ends_the_job(engine: SparkEngine) -> None:
     class Broken(Recorder):
         def stage_advanced(self, name: str, done_tasks: int) -> None:
             raise OSError("no one is listening")
 
     began = time.monotonic()
     with pytest.raises(OSError, match="no one is listening"):
-        Engine.attach(progress=Broken()).map("nap", nap, range(engine.parallelism * 200))
+        SparkEngine.attach(progress=Broken()).map("nap", nap, range(engine.parallelism * 200))
     assert time.monotonic() - began < 30
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import SparkUnavailable
 
 SHARED = """
@@ -29,7 +29,7 @@ def total(destination, batches):
 def check(engine):
     assert engine.map("square", lambda number: number * number, range(5)) == [0, 1, 4, 9, 16]
     expected = sum(sum(range(task, task + 1000)) for task in range(4))
-    assert engine.exchange("scatter", scatter, range(4), total, 5) == dict.fromkeys(range(3), expected)
+    assert engine.exchange("scatter", scatter, range(4), total, 5).reduced == dict.fromkeys(range(3), expected)
 """
 
 
@@ -44,7 +44,7 @@ def python(program: str, *flags: str, **environment: str) -> subprocess.Complete
     )
 
 
-def session(engine: Engine) -> Any:
+def session(engine: SparkEngine) -> Any:
     return engine._cluster._spark  # pyright: ignore[reportPrivateUsage]
 
 
@@ -53,11 +53,11 @@ def test_importing_the_engine_imports_no_pyspark() -> None:
     assert finished.returncode == 0, finished.stderr
 
 
-def test_one_embedded_session_per_process(engine: Engine) -> None:
+def test_one_embedded_session_per_process(engine: SparkEngine) -> None:
     assert engine.embedded
     assert engine.advice() == []
     assert engine.parallelism >= 1
-    again = Engine.attach()
+    again = SparkEngine.attach()
     assert again.embedded
     assert session(again).sparkContext is session(engine).sparkContext
 
@@ -68,16 +68,16 @@ def test_old_sparks_are_refused() -> None:
 
     spark: Any = Old()
     with pytest.raises(SparkUnavailable, match=r"needs Spark 4\.1 or newer, and this is 4\.0\.1"):
-        Engine.attach(spark)
+        SparkEngine.attach(spark)
 
 
 def test_an_embedded_session_is_silent_from_start_to_exit(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import TaskFailed
 before = signal.getsignal(signal.SIGINT), os.environ.get("SPARK_HOME"), os.environ.get("PYSPARK_PYTHON")
-engine = Engine.attach()
+engine = SparkEngine.attach()
 check(engine)
 
 def fail(number):
@@ -90,7 +90,7 @@ try:
 except TaskFailed as failed:
     assert failed.problem == "fail was given up: ValueError: 1"
 engine.stop()
-restarted = Engine.attach()
+restarted = SparkEngine.attach()
 assert restarted.embedded
 check(restarted)
 assert before == (signal.getsignal(signal.SIGINT), os.environ.get("SPARK_HOME"), os.environ.get("PYSPARK_PYTHON"))
@@ -100,7 +100,7 @@ assert before == (signal.getsignal(signal.SIGINT), os.environ.get("SPARK_HOME"),
 
 
 def test_a_spark_that_does_not_start_says_why() -> None:
-    finished = python("from pennon.engine import Engine; Engine.attach()", PENNON_DRIVER_MEMORY="1k")
+    finished = python("from pennon.engine import SparkEngine; SparkEngine.attach()", PENNON_DRIVER_MEMORY="1k")
     assert finished.returncode == 1
     last = finished.stderr.strip().splitlines()[-1]
     assert last.startswith("pennon.errors.SparkUnavailable: Spark's JVM did not start: ")
@@ -109,7 +109,7 @@ def test_a_spark_that_does_not_start_says_why() -> None:
 
 def test_a_given_session_is_used_and_left_as_it_was() -> None:
     program = """
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 spark = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1").getOrCreate()
@@ -121,7 +121,7 @@ def state():
     return dict(spark.sparkContext.getConf().getAll()), dict(spark.conf.getAll), group, spark.sparkContext.getJobTags()
 
 before = state()
-for engine in (Engine.attach(spark), Engine.attach()):
+for engine in (SparkEngine.attach(spark), SparkEngine.attach()):
     assert not engine.embedded
     assert engine.parallelism == 2
     assert len(engine.advice()) > 4
@@ -139,7 +139,7 @@ assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("mine")) >= 4
 def test_a_connect_session_does_the_same() -> None:
     program = """
 import os, signal, threading, time
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import ColumnNotFound, TaskFailed
 from pyspark.sql import SparkSession
 
@@ -153,7 +153,7 @@ class Recorder:
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 before = dict(spark.conf.getAll)
 recorder = Recorder()
-engine = Engine.attach(progress=recorder)
+engine = SparkEngine.attach(progress=recorder)
 assert not engine.embedded
 assert engine.parallelism == 2
 assert engine.advice()
@@ -179,7 +179,7 @@ for tasks, kind, text in (([1], ColumnNotFound, "No such column"), ([0], TaskFai
 threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT)).start()
 began = time.monotonic()
 try:
-    Engine.attach().map("sleep", lambda _: time.sleep(60), range(4))
+    SparkEngine.attach().map("sleep", lambda _: time.sleep(60), range(4))
     raise SystemExit("was not interrupted")
 except KeyboardInterrupt:
     assert time.monotonic() - began < 30
@@ -193,7 +193,7 @@ assert dict(spark.conf.getAll) == before
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
-def test_an_interrupt_cancels_the_job(engine: Engine) -> None:
+def test_an_interrupt_cancels_the_job(engine: SparkEngine) -> None:
     threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):

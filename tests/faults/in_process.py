@@ -1,57 +1,47 @@
-"""An engine that runs tasks in this very process, one after the other: what ends the process ends its tasks with it, at
-the same point every time. Values travel pickled, as they do to Spark's workers."""
+"""Tables whose tasks run in this very thread, one after the other: what ends the process ends its tasks with it, at the
+same point every time."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-import pyarrow as pa
+from pennon.engine import LocalEngine
+from pennon.errors import TaskFailed
 
-from pennon.engine.tasks import dumps
 
+class InProcess(LocalEngine):
+    """Plans are those of two cores, so that work is cut into several tasks. An exception that is no error of Pennon's
+    comes out as it was raised: tests that accept a refusal must not take it for one."""
 
-class InProcess:
-    parallelism = 2
-    attached = True
+    def __init__(self) -> None:
+        super().__init__(threads=1)
 
-    def map(self, _stage: str, function: Callable[[Any], Any], tasks: Sequence[Any], **_: Any) -> list[Any]:
-        return [_sent(function(_sent(task))) for task in tasks]
+    @property
+    def parallelism(self) -> int:
+        return 2
 
-    def exchange(
-        self,
-        _stage: str,
-        map_function: Callable[[Any], Iterable[tuple[int, pa.RecordBatch]]],
-        tasks: Sequence[Any],
-        reduce_function: Callable[[int, Iterator[pa.RecordBatch]], Any],
-        _destinations: int,
-        **_: Any,
-    ) -> dict[int, Any]:
-        received: dict[int, list[pa.RecordBatch]] = {}
-        for task in tasks:
-            for destination, batch in map_function(_sent(task)):
-                received.setdefault(destination, []).append(batch)
-        return {d: _sent(reduce_function(d, iter(batches))) for d, batches in sorted(received.items())}
+    def map(self, *arguments: Any, **options: Any) -> Any:
+        with _unwrapped():
+            return super().map(*arguments, **options)
 
-    def stage(self, *_: Any) -> Any:
-        return nullcontext()
-
-    def advice(self) -> list[str]:
-        return []
-
-    def stop(self) -> None:
-        pass
+    def exchange(self, *arguments: Any, **options: Any) -> Any:
+        with _unwrapped():
+            return super().exchange(*arguments, **options)
 
 
 @contextmanager
 def in_process() -> Generator[None]:
-    """Tables attach to it meanwhile."""
-    with mock.patch("pennon.table.Engine", return_value=InProcess()):
+    """Tables opened meanwhile use it."""
+    with mock.patch("pennon.table.choose_engine", return_value=InProcess()):
         yield
 
 
-def _sent(value: Any) -> Any:
-    return pickle.loads(dumps(value))
+@contextmanager
+def _unwrapped() -> Generator[None]:
+    try:
+        yield
+    except TaskFailed as failed:
+        raise failed.__cause__ or failed from None

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 
 import pennon
 import pennon.spark
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import InvalidArgument
 from tests.hostile_names.names import NAMES, ROWS, VALUES, literal, oracle, quoted, vectors, write
 from tests.spark.conftest import spark
@@ -90,7 +90,7 @@ def test_writes(spark: SparkSession, uri: str, tmp_path: Path) -> None:
     assert not (tmp_path / "refused.lance").exists()
 
 
-def test_jobs_are_described_by_their_stage_alone(engine: Engine, tmp_path: Path) -> None:
+def test_jobs_are_described_by_their_stage_alone(engine: SparkEngine, tmp_path: Path) -> None:
     uri = write(tmp_path / "t.lance", {NAMES["html"]: range(ROWS)})
     seen: list[str] = []
 

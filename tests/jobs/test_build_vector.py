@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.store import Location, open_store
 from pennon.index.vector.files.storage import VectorFiles
@@ -314,7 +314,7 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
         pennon.open(tmp_path / "t.lance").create_index("i", "BTREE")
 
 
-def test_the_plan_tells_what_will_be_done(tmp_path: Path, vectors: Vectors, engine: Engine) -> None:
+def test_the_plan_tells_what_will_be_done(tmp_path: Path, vectors: Vectors, engine: SparkEngine) -> None:
     uri = write_table(tmp_path / "t.lance", vectors)
     plan = pennon.open(uri).plan_index(COLUMN, "ivf_hnsw_pq", metric="cosine")
     text = str(plan)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import CompactionWarning, UnsupportedTable
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
@@ -111,7 +111,7 @@ def test_segments_that_cover_a_group_in_part_are_committed_after_it(tmp_path: Pa
     table.create_index("id", fragment_ids=[1, 2])
 
     snapshot = Snapshot.open(Location.of(table.uri), plan.version)
-    compact(Engine(), snapshot, plan, 1 << 28)
+    compact(SparkEngine(), snapshot, plan, 1 << 28)
     covered = {index.name: index.coverage for index in table.refresh().indices()}
     assert covered == {"k_idx": 1.0, "v_idx": 1.0, "id_idx": 0.0}
     check(table)

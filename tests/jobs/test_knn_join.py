@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import BuildFailed, ColumnNotFound, InvalidArgument, InvalidFilter
 from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.knn_join.plan import plan_knn_join
@@ -31,7 +31,7 @@ Frame = Any
 
 
 @pytest.fixture(scope="module")
-def spark(engine: Engine) -> Any:
+def spark(engine: SparkEngine) -> Any:
     return engine._cluster._spark  # pyright: ignore[reportPrivateUsage]
 
 

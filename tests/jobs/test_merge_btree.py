@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from pyroaring import FrozenBitMap
 
 import pennon
-from pennon.engine import Engine
+from pennon.engine import Engine, LocalEngine, SparkEngine
 from pennon.errors import BuildFailed, DamagedFile
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment
@@ -45,16 +44,7 @@ from tests.tables import FILTERS, every_type, full_scan, stock_answer, write_eve
 ROW_BYTES = 16
 
 
-class InProcess:
-    """An engine without Spark: tasks and results travel by pickle, as they do there."""
-
-    parallelism = 1
-
-    def map(self, stage: str, function: Callable[[Any], Any], tasks: Sequence[Any], **_: Any) -> list[Any]:
-        return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(task))))) for task in tasks]
-
-
-local: Any = InProcess()
+local = LocalEngine(threads=1)
 
 
 def build(uri: str, column: str, fragments: list[int] | None = None, **options: Any) -> None:
@@ -98,7 +88,7 @@ def plan(
     )
 
 
-def merge_all(uri: str, column: str, engine: Any = local, **options: Any) -> IndexSegment:
+def merge_all(uri: str, column: str, engine: Engine = local, **options: Any) -> IndexSegment:
     """Merge every segment of a column's index and commit the result in their place."""
     snapshot = Snapshot.open(Location.of(uri))
     segments = segments_of(snapshot, column)
@@ -224,7 +214,7 @@ def test_there_are_ranges_for_every_core(uri: str, monkeypatch: pytest.MonkeyPat
     check_answers(uri, KS)
 
 
-def test_spark_merges_like_anyone(uri: str, engine: Engine) -> None:
+def test_spark_merges_like_anyone(uri: str, engine: SparkEngine) -> None:
     merge_all(uri, "k", engine, most_rows=400)
     check_answers(uri, KS)
     merge_all(uri, "k", engine)

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import pennon
 from pennon.cli import main
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import CommitConflict, DamagedIndexWarning, PennonError, TaskFailed
 from pennon.format import commit
 from pennon.index.cache import SHARED_CACHE
@@ -123,7 +123,9 @@ def test_failures_of_opening(uri: str, secrets: dict[str, str]) -> None:
         assert (done.exit_code in (1, 75), MARK in done.output) == (True, False), done.output
 
 
-def test_failures_of_jobs(uri: str, secrets: dict[str, str], engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_of_jobs(
+    uri: str, secrets: dict[str, str], engine: SparkEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = pennon.open(uri, storage_options=secrets)
     pin = table._snapshot.pin()  # pyright: ignore[reportPrivateUsage]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from tests.versions import layouts
 from tests.versions.versions import INSTALLED, PYLANCES, PYSPARK, Stock, installed_pylance, other
 
@@ -75,5 +75,5 @@ class Tables:
 
 
 @pytest.fixture(scope="session")
-def tables(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+def tables(engine: SparkEngine, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     return Tables(tmp_path_factory.mktemp("versions"))

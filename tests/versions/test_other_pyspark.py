@@ -6,11 +6,11 @@ from typing import Any
 
 import pyspark
 
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from tests.versions.versions import PYSPARK
 
 
-def test_the_other_version_is_the_one_that_runs(engine: Engine) -> None:
+def test_the_other_version_is_the_one_that_runs(engine: SparkEngine) -> None:
     assert PYSPARK
     version = PYSPARK.removeprefix("pyspark-")
     session: Any = engine._cluster._spark  # pyright: ignore[reportPrivateUsage]

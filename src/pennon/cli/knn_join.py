@@ -11,8 +11,8 @@ from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.completion import complete_address, complete_column, complete_index
 from pennon.cli.errors import settings_of
-from pennon.cli.options import listener, names, on_table, output_option
-from pennon.engine import Engine
+from pennon.cli.options import names, on_table, output_option
+from pennon.engine import require_spark
 from pennon.engine.failures import task_failed
 from pennon.errors import InvalidArgument, PennonError
 from pennon.format.append import find_table
@@ -62,6 +62,7 @@ def knn_join(
 
     The other table and the result are Lance tables, or Parquet where their names end in .parquet.
     """
+    engine = require_spark(table.engine, "knn-join")
     storage = settings_of().storage
     if not out.endswith(PARQUET) and find_table(Location.of(out, storage)) is not None:
         raise InvalidArgument(f"there is a table at {out} already", "Name another place with -o")
@@ -69,7 +70,6 @@ def knn_join(
         open_table(queries, storage_options=storage)  # what is wrong with it is told better here than through Spark
     # PySpark complains of a new pandas whatever it is asked, though only Arrow is used.
     warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
-    engine = Engine.attach(progress=listener())
     asked = _read(engine.session, queries, storage)
     joined = table.knn_join(asked, column, query_column, columns=names(columns), **options)
     try:

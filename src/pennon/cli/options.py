@@ -13,9 +13,11 @@ import click
 from pennon.cli.completion import complete_address
 from pennon.cli.errors import settings_of
 from pennon.engine import ProgressListener, progress_for_terminal
+from pennon.engine.choice import ENGINES, VARIABLE
 from pennon.errors import InvalidArgument
 from pennon.table import open_table
 
+ENGINE_HELP = f"Where jobs run: on Spark, or in this process.  [default: {VARIABLE}, or spark]"
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 output_option = click.option(
@@ -29,11 +31,12 @@ def on_table(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.argument("uri", shell_complete=complete_address)
     @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="For object stores; repeat.")
+    @click.option("--engine", type=click.Choice(ENGINES), help=ENGINE_HELP)
     @click.pass_context
     @wraps(command)
-    def opened(ctx: click.Context, uri: str, storage: tuple[str, ...], **options: Any) -> None:
+    def opened(ctx: click.Context, uri: str, storage: tuple[str, ...], engine: str | None, **options: Any) -> None:
         settings_of(ctx).storage = given = _pairs(storage)
-        command(open_table(uri, storage_options=given, progress=listener()), **options)
+        command(open_table(uri, storage_options=given, engine=engine, progress=listener()), **options)
 
     return opened
 

@@ -1,16 +1,30 @@
-"""Spark as Pennon needs it: a session, a map over tasks, a columnar exchange, progress.
+"""What runs the tasks of a job: a map over tasks, a columnar exchange, progress; on Spark, or in this process.
 
-The only room that imports pyspark, and it does so on `Engine.attach`, because verbs that need no Spark must not pay
-for the import.
+The only room besides `spark` that imports pyspark, and it does so when a `SparkEngine` is first used, because verbs
+that need no Spark must not pay for the import.
 """
 
 from typing import TYPE_CHECKING
 
-from pennon.engine.engine import Engine
+from pennon.engine.choice import choose_engine, require_spark
+from pennon.engine.engine import Engine, Exchanged
+from pennon.engine.local_engine import LocalEngine
 from pennon.engine.progress import PlainProgress, ProgressListener, RichProgress, progress_for_terminal
+from pennon.engine.spark_engine import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame
     from pyspark.sql import SparkSession as SparkSession
 
-__all__ = ["Engine", "PlainProgress", "ProgressListener", "RichProgress", "progress_for_terminal"]
+__all__ = [
+    "Engine",
+    "Exchanged",
+    "LocalEngine",
+    "PlainProgress",
+    "ProgressListener",
+    "RichProgress",
+    "SparkEngine",
+    "choose_engine",
+    "progress_for_terminal",
+    "require_spark",
+]

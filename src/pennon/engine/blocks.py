@@ -96,6 +96,13 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield from pieces(half)
 
 
+def block_of(piece: pa.RecordBatch) -> pa.Buffer:
+    """A copy of a piece as one block, of exactly its size."""
+    buffer = pa.allocate_buffer(_stream_size(piece))
+    _write_stream(pa.FixedSizeBufferWriter(buffer), piece)
+    return buffer
+
+
 # Destination, place, piece, and the size of its stream.
 _Waiting = tuple[int, int, pa.RecordBatch, int]
 

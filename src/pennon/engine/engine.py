@@ -1,149 +1,80 @@
-"""The engine: a function over tasks, and batches from tasks to destinations, on whatever Spark session there is."""
+"""What every verb is written against: a function over tasks, and batches from tasks to destinations."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from pennon.engine.blocks import SPARK_SCHEMA
-from pennon.engine.progress import ProgressListener, watched
-from pennon.engine.settings import advice
-from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBlocks, dumps
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from pennon.engine.cluster import ArrowFunction, Cluster
-
 T = TypeVar("T")
+M = TypeVar("M")
 R = TypeVar("R")
 
+# A destination and what is sent there.
+Sent = tuple[int, pa.RecordBatch]
 
-class Engine:
-    """Runs functions on a Spark session.
 
-    Functions and tasks are pickled into the job and results are pickled back: keep them small, pass paths rather than
-    data. Spark may run a task more than once, even one that has succeeded: two attempts must not get in each other's
-    way. A `PennonError` raised in a task is raised again here, without further attempts; any other failure is tried
-    again by Spark, and raised as `TaskFailed` when it gives up.
+@dataclass(frozen=True)
+class Exchanged(Generic[M, R]):
+    """The reports of the map tasks in their order, and what each destination made of what it was sent."""
+
+    mapped: list[M]
+    reduced: dict[int, R]
+
+
+class Engine(Protocol):
+    """Runs functions over tasks.
+
+    Functions, tasks and results travel by pickle: keep them small, pass paths rather than data. A task may run more
+    than once: two attempts must not get in each other's way. A `PennonError` raised in a task is raised again here,
+    without further attempts; any other failure is raised as `TaskFailed`.
     """
-
-    def __init__(self, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> None:
-        """Of the given session, else of the active one, else of an embedded local one that is started when the engine
-        is first used."""
-        self._spark = spark
-        self._progress = progress
-
-    @classmethod
-    def attach(cls, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> Engine:
-        """An engine whose session is there."""
-        engine = cls(spark, progress=progress)
-        _ = engine._cluster
-        return engine
-
-    @cached_property
-    def _cluster(self) -> Cluster:
-        # Both bring pyspark, which is slow to import.
-        from pennon.engine.cluster import Cluster  # noqa: PLC0415
-        from pennon.engine.session import starts_session  # noqa: PLC0415
-
-        starts = self._spark is None and self._progress is not None and starts_session()
-        with watched(self._progress if starts else None, "start Spark"):
-            return Cluster(self._spark)
 
     @property
     def attached(self) -> bool:
-        """Whether it has a session already; using it otherwise may start one."""
-        return "_cluster" in self.__dict__
+        """Whether it is ready; using it otherwise may start a session."""
+        ...
 
     @property
     def parallelism(self) -> int:
         """How many tasks can run at once."""
-        return self._cluster.parallelism
-
-    @property
-    def session(self) -> SparkSession:
-        return self._cluster.session
-
-    @property
-    def embedded(self) -> bool:
-        """Whether Pennon started the session itself."""
-        return self._cluster.embedded
+        ...
 
     def advice(self) -> list[str]:
-        """Which settings would help on a session that Pennon was given, and why. It never changes them."""
-        return [] if self.embedded else advice(self._cluster.setting, self._cluster.master)
+        """Which settings would help, and why. The engine never changes them."""
+        ...
 
     def stage(self, name: str, rows: int | None = None) -> AbstractContextManager[None]:
-        """Lets the listener know of work that this process does itself."""
-        return watched(self._progress, name, rows)
+        """Reports to the listener work that this process does itself."""
+        ...
 
     def map(self, stage: str, function: Callable[[T], R], tasks: Sequence[T], *, rows: int | None = None) -> list[R]:
-        """What `function` returns for every task, in their order. One Spark task each. `rows` is how many rows of the
-        table all of them go through, for the listener."""
-        if not tasks:
-            return []
-        run = RunTasks(function, [dumps(task) for task in tasks])
-        results = self._cluster.apply(self._cluster.numbers(len(tasks)), run, RESULT_SCHEMA)
-        values = self._values(stage, results, {stage: len(tasks)}, rows)
-        return [values[number] for number in range(len(tasks))]
+        """What `function` returns for every task, in their order. `rows` is how many rows of the table all of them go
+        through, for the listener."""
+        ...
 
     def exchange(
         self,
         stage: str,
-        map_function: Callable[[T], Iterable[tuple[int, pa.RecordBatch]]],
+        map_function: Callable[[T], Generator[Sent, None, M]],
         tasks: Sequence[T],
         reduce_function: Callable[[int, Iterator[pa.RecordBatch]], R],
         destinations: int,
         *,
         rows: int | None = None,
-    ) -> dict[int, R]:
-        """Sends the batches of every task to numbered destinations, and returns what each destination makes of its own.
+    ) -> Exchanged[M, R]:
+        """Sends the batches of every task to numbered destinations.
 
-        `map_function` names a destination with every batch. `reduce_function` is called once for every destination that
-        was sent a batch, and reads them as they come in: in any order, and large batches in several pieces. `rows` is
-        how many rows of the table each side goes through, for the listener.
+        `map_function` names a destination with every batch; what it returns at the end is the report of its task.
+        `reduce_function` is called once for every destination that was sent a batch, and reads them as they come in:
+        in any order, and large batches in several pieces. `rows` is how many rows of the table each side goes through,
+        for the listener.
         """
-        if not tasks:
-            return {}
-        send = SendBlocks(stage, map_function, [dumps(task) for task in tasks], destinations)
-        blocks = self._cluster.apply(self._cluster.numbers(len(tasks)), send, SPARK_SCHEMA)
-        delivered = self._cluster.deliver(blocks, destinations)
-        results = self._cluster.apply(delivered, ReceiveBlocks(reduce_function), RESULT_SCHEMA)
-        return self._values(stage, results, {f"{stage}: map": len(tasks), f"{stage}: reduce": destinations}, rows)
-
-    def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
-        """A function over every partition of a frame, lazily; one of `frames`."""
-        return self._cluster.apply(frame, function, schema)
-
-    def deliver(self, frame: DataFrame, function: ArrowFunction, destinations: int) -> DataFrame:
-        """The messages that such a function makes of a frame, at their destinations and there in the order of their
-        places, lazily.
-
-        Always in the same order, those of one place too: what a task computes again must be what it was, or Spark gives
-        the job up where others have already used it.
-        """
-        blocks = self._cluster.deliver(self._cluster.apply(frame, function, SPARK_SCHEMA), destinations)
-        return blocks.sortWithinPartitions("place", "block")
+        ...
 
     def stop(self) -> None:
-        """Stops the session if Pennon started it."""
-        self._cluster.stop()
-
-    def _values(self, stage: str, results: DataFrame, parts: dict[str, int], rows: int | None) -> dict[int, Any]:
-        """What the tasks returned by task or destination, or the error that one of them raised."""
-        collected = self._cluster.collect(stage, results, parts, rows, self._progress)
-        columns = (collected.column(name).to_pylist() for name in ("key", "failed", "payload"))
-        values: dict[int, Any] = {}
-        for key, failed, payload in sorted(zip(*columns, strict=True)):
-            value = pickle.loads(payload)
-            if failed:
-                raise value
-            values[key] = value
-        return values
+        """Ends what Pennon itself started."""
+        ...

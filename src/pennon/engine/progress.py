@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
@@ -46,13 +47,22 @@ def progress_for_terminal(stream: TextIO | None = None) -> ProgressListener:
 @contextmanager
 def watched(listener: ProgressListener | None, name: str, rows: int | None = None) -> Generator[None]:
     """A stage that is one piece of work of this process, such as training or starting Spark."""
+    with watched_tasks(listener, name, 1, rows) as advance:
+        yield
+        advance(1)
+
+
+@contextmanager
+def watched_tasks(
+    listener: ProgressListener | None, name: str, tasks: int, rows: int | None = None
+) -> Generator[Callable[[int], None]]:
+    """A stage whose tasks this process runs itself; it reports how many are done."""
     if listener is None:
-        yield
+        yield lambda _: None
         return
-    listener.stage_started(name, 1, rows)
+    listener.stage_started(name, tasks, rows)
     try:
-        yield
-        listener.stage_advanced(name, 1)
+        yield partial(listener.stage_advanced, name)
     finally:
         listener.stage_finished(name)
 

@@ -45,9 +45,13 @@ def within(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[pa.Re
         yield some
 
 
+def spill_directory() -> str | None:
+    """Where temporary files go; None: where the system has them."""
+    return os.environ.get(LOCAL_DIRECTORIES, "").split(",")[0] or None
+
+
 def _mapped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    directory = os.environ.get(LOCAL_DIRECTORIES, "").split(",")[0] or None
-    with tempfile.NamedTemporaryFile(prefix="pennon-spill-", dir=directory) as file:
+    with tempfile.NamedTemporaryFile(prefix="pennon-spill-", dir=spill_directory()) as file:
         with pa.ipc.new_file(file, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)

@@ -22,6 +22,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from pennon.engine.blocks import Packer, failure_rows, unpack
+from pennon.engine.engine import Sent
 from pennon.errors import BuildFailed, PennonError, StoreUnavailable
 from pennon.redact import scrub
 
@@ -56,29 +57,51 @@ class SendBlocks(Generic[T]):
     """A Spark task of the map side of `Engine.exchange`."""
 
     stage: str
-    function: Callable[[T], Iterable[tuple[int, pa.RecordBatch]]]
+    function: Callable[[T], Generator[Sent, None, object]]
     tasks: Sequence[bytes]
+    # Of the caller; the reports of the tasks go to the one after the last.
     destinations: int
 
     def __call__(self, numbers: Batches) -> Batches:
         for number in _numbers(numbers):
             try:
                 with attempt():
-                    yield from self._blocks(pickle.loads(self.tasks[number]))
+                    yield from self._blocks(number)
             except PennonError as error:
                 # To every destination: no reducer may take for complete what it has received.
-                yield failure_rows(self.destinations, dumps(error))
+                yield failure_rows(self.destinations + 1, dumps(error))
 
-    def _blocks(self, task: T) -> Batches:
+    def _blocks(self, number: int) -> Batches:
         packer = Packer()
-        for destination, batch in self.function(task):
-            if not 0 <= destination < self.destinations:
-                raise BuildFailed(
-                    f"A task of {self.stage} sent a batch to destination {destination}, but destinations are "
-                    f"0 to {self.destinations - 1}"
-                )
+        sending = Sending(self.stage, self.function(pickle.loads(self.tasks[number])), self.destinations)
+        for destination, batch in sending:
             yield from packer.add(destination, batch)
+        if sending.report is not None:
+            yield from packer.add(self.destinations, _report_batch(number, sending.report))
         yield from packer.flush()
+
+
+class Sending:
+    """The batches that a map function sends, and when they are through, the report it returned: None where it is no
+    generator."""
+
+    def __init__(self, stage: str, sent: Iterable[Sent], destinations: int) -> None:
+        self._stage = stage
+        self._sent = sent
+        self._destinations = destinations
+        self.report: Any = None
+
+    def __iter__(self) -> Iterator[Sent]:
+        for destination, batch in self._reporting():
+            if not 0 <= destination < self._destinations:
+                raise BuildFailed(
+                    f"A task of {self._stage} sent a batch to destination {destination}, but destinations are "
+                    f"0 to {self._destinations - 1}"
+                )
+            yield destination, batch
+
+    def _reporting(self) -> Iterator[Sent]:
+        self.report = yield from self._sent
 
 
 @dataclass(frozen=True)
@@ -86,6 +109,8 @@ class ReceiveBlocks(Generic[R]):
     """A Spark task of the reduce side of `Engine.exchange`."""
 
     function: Callable[[int, Batches], R]
+    # That of the reports.
+    reports: int
 
     def __call__(self, rows: Batches) -> Batches:
         first = next(rows, None)
@@ -95,8 +120,10 @@ class ReceiveBlocks(Generic[R]):
             # A worker that leaves input behind cannot be used again.
             deque(rows, maxlen=0)
 
-    def _reduce(self, destination: int, rows: Batches) -> R:
+    def _reduce(self, destination: int, rows: Batches) -> R | dict[int, bytes]:
         received = _Received(destination, rows)
+        if destination == self.reports:
+            return _read_reports(received.batches())
         value = self.function(destination, received.batches())
         # The function may stop reading early, or swallow an error of the map side.
         received.drain()
@@ -140,6 +167,15 @@ def dumps(value: object) -> bytes:
     return cloudpickle(value)
 
 
+def _report_batch(number: int, report: object) -> pa.RecordBatch:
+    return pa.record_batch({"task": [number], "report": pa.array([dumps(report)], pa.large_binary())})
+
+
+def _read_reports(batches: Batches) -> dict[int, bytes]:
+    """The pickled reports by the numbers of their tasks."""
+    return {row["task"]: row["report"] for batch in batches for row in batch.to_pylist()}
+
+
 def _numbers(batches: Batches) -> Iterator[int]:
     for batch in batches:
         yield from batch.column(0).to_pylist()
@@ -174,12 +210,16 @@ def attempt() -> Generator[None]:
     except PennonError:
         raise
     except Exception as error:
-        scrub(error)
-        cause = " ".join(f"{type(error).__name__}: {error}".split())
-        error.add_note(f"{CAUSE_MARK}{cause}")
+        error.add_note(f"{CAUSE_MARK}{cause_of(error)}")
         raise
     finally:
         _freeze_modules()
+
+
+def cause_of(error: Exception) -> str:
+    """What failed in a task, in one line and without secrets."""
+    scrub(error)
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @cache

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from pyroaring import BitMap
 
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.errors import DamagedFile, PennonError
 from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
@@ -151,7 +151,7 @@ def _due(snapshot: Snapshot, versions: int) -> tuple[int, tuple[Decision, ...], 
     if large:
         policy = replace(policy, orphan_age_seconds=None)
     try:
-        _, report = maintain(Engine(), snapshot, policy, task_memory(None), dry_run=True)
+        _, report = maintain(SparkEngine(), snapshot, policy, task_memory(None), dry_run=True)
     except PennonError as error:
         return snapshot.version, (), error.problem
     decisions = report.decisions

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 
 import faiss
@@ -26,11 +26,14 @@ OPENBLAS_NAMES = (
 )
 
 _lock = Lock()
+_own = local()
 _users, _threads_before = 0, 0
 
 
 def cores() -> int:
-    """Those this process may use: in a container fewer than the machine has, in a Spark task those of the task."""
+    """Those this thread may use: in a container fewer than the machine has, in a task those of the task."""
+    if getattr(_own, "one_core", False):
+        return 1
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     told = os.environ.get("OMP_NUM_THREADS", "")
     return min(mine, int(told)) if told.isdecimal() and int(told) else mine
@@ -59,6 +62,18 @@ def one_thread() -> Generator[None]:
             _users -= 1
             if not _users:
                 set_(_threads_before)
+
+
+@contextmanager
+def one_core() -> Generator[None]:
+    """A task of several that run in threads of this process: what it calls starts no threads beside theirs, as in a
+    Spark task of one core."""
+    _own.one_core = True
+    try:
+        with one_thread():
+            yield
+    finally:
+        _own.one_core = False
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -119,7 +119,7 @@ def compare(engine: Engine, snapshot: Snapshot, suspects: Sequence[Suspect], mem
         tasks += [(number, (suspect.view, ScanSlice((fragment,)))) for fragment in suspect.fragments]
     met = engine.exchange(
         "differences", partial(_rows, snapshot.pin(), blocks), tasks, _differences, len(blocks.owners)
-    )
+    ).reduced
     found = [Differences() for _ in suspects]
     for destination, differences in sorted(met.items()):
         owner = blocks.owners[destination]
@@ -129,7 +129,7 @@ def compare(engine: Engine, snapshot: Snapshot, suspects: Sequence[Suspect], mem
 
 def _rows(
     pin: Pin, blocks: _Blocks, task: tuple[int, Piece | tuple[View, ScanSlice]]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+) -> Generator[tuple[int, pa.RecordBatch]]:
     """Map task: the rows of one side."""
     number, side = task
     if isinstance(side, Piece):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -44,11 +44,11 @@ def build_btree(engine: Engine, snapshot: Snapshot, plan: BTreePlan) -> IndexSeg
             partial(_reduce_range, plan, uuid),
             plan.ranges,
             rows=plan.rows,
-        )
+        ).reduced
         return _finish(snapshot, plan, uuid, [written[r] for r in sorted(written)])
 
 
-def _cut_slice(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _cut_slice(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Generator[tuple[int, pa.RecordBatch]]:
     """Map task: the rows of a slice cut at the boundaries, and sorted where that pays here already."""
     for chunks in _scanned(plan, part):
         if plan.sorts_early:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pennon.engine import Engine
+from pennon.engine import SparkEngine
 from pennon.engine.frames import (
     AnswerBlocks,
     MapRows,
@@ -58,7 +58,7 @@ def knn_join(
     memory_bytes: int,
 ) -> DataFrame:
     """`how="left"` keeps rows without neighbours; `prefix` goes before the names of the table's columns."""
-    engine = Engine.attach(frame.sparkSession)
+    engine = SparkEngine.attach(frame.sparkSession)
     request = _with_columns(catalog.snapshot, request)
     if how not in WAYS:
         raise InvalidArgument(f"a kNN join is {' or '.join(WAYS)}, not {how!r}")
@@ -69,7 +69,7 @@ def knn_join(
     return unnested(_nested(engine, frame, plan, added), NEIGHBOURS, outer=how == "left")
 
 
-def _nested(engine: Engine, frame: DataFrame, plan: KnnJoinPlan, added: pa.Schema) -> DataFrame:
+def _nested(engine: SparkEngine, frame: DataFrame, plan: KnnJoinPlan, added: pa.Schema) -> DataFrame:
     try:
         schema = nested_schema(frame, NEIGHBOURS, added)
     except ValueError as error:

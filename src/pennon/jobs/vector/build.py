@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -31,7 +32,7 @@ from pennon.index.vector.quantizers.base import Columns, Quantizer
 from pennon.index.vector.vectors import Vectors
 from pennon.jobs.shared.cleanup import discarding, scratch_directory
 from pennon.jobs.vector.models import ModelFiles, Models, write_models
-from pennon.jobs.vector.partitions import TALLY_SCHEMA, Runs, Tally, Whole, to_batch, write_runs, write_whole
+from pennon.jobs.vector.partitions import Runs, Whole, to_batch, write_runs, write_whole
 from pennon.jobs.vector.plan import WEIGHED_ROWS, VectorPlan
 from pennon.jobs.vector.sample import indexable_vectors
 from pennon.jobs.vector.train import train
@@ -56,13 +57,21 @@ def build_vector(engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexS
             partial(_encode_slice, tasks, files, bounds),
             plan.slices,
             partial(write_runs, tasks, files, scratch, bounds),
-            len(bounds),
+            len(bounds) - 1,
             rows=plan.rows,
         )
-        tally = next((said for said in written.values() if isinstance(said, Tally)), Tally())
-        runs = [said for _, said in sorted(written.items()) if isinstance(said, Runs)]
-        _check(plan, tally, runs)
-        return assemble(engine, snapshot, plan, files, tally.loss, runs)
+        runs = [run for _, run in sorted(written.reduced.items())]
+        _check(plan, written.mapped, runs)
+        return assemble(engine, snapshot, plan, files, math.fsum(part.loss for part in written.mapped), runs)
+
+
+@dataclass(frozen=True)
+class EncodedSlice:
+    """What a map task reports, for the check at the end and the loss of the index."""
+
+    scanned: int
+    indexed: int
+    loss: float
 
 
 def assemble(
@@ -106,8 +115,8 @@ def cut_by_weight(weights: npt.NDArray[Any], parts: int) -> tuple[int, ...]:
 
 def _encode_slice(
     plan: VectorPlan, files: ModelFiles, bounds: tuple[int, ...], part: ScanSlice
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Map task: codes of a slice, cut by reducer; and to the last destination what was seen."""
+) -> Generator[tuple[int, pa.RecordBatch], None, EncodedSlice]:
+    """Map task: codes of a slice, cut by reducer. Reports what was seen."""
     snapshot, models = plan.pin.open(), files.load()
     scanned = indexed = 0
     loss = 0.0
@@ -117,8 +126,7 @@ def _encode_slice(
         kept_addresses = addresses[kept]
         row_ids = ids_of(kept_addresses, snapshot.row_ids) if plan.stable_row_ids else kept_addresses
         loss += yield from send_coded(plan, models, bounds, vectors, row_ids)
-    tally = pa.record_batch([pa.array([scanned]), pa.array([indexed]), pa.array([loss])], schema=TALLY_SCHEMA)
-    yield len(bounds) - 1, tally
+    return EncodedSlice(scanned, indexed, loss)
 
 
 def send_coded(
@@ -173,12 +181,13 @@ def _copied(store: Store, paths: Sequence[str], row_bytes: int) -> Iterator[pa.R
         yield from file.batches(0, file.num_rows, max(1024, COPIED_BYTES // row_bytes))
 
 
-def _check(plan: VectorPlan, tally: Tally, runs: Sequence[Runs]) -> None:
+def _check(plan: VectorPlan, encoded: Sequence[EncodedSlice], runs: Sequence[Runs]) -> None:
     written = sum(sum(run.lengths) for run in runs)
-    if tally.scanned != plan.rows or tally.indexed != written:
+    scanned, indexed = sum(part.scanned for part in encoded), sum(part.indexed for part in encoded)
+    if scanned != plan.rows or indexed != written:
         raise BuildFailed(
-            f"the tasks read {tally.scanned:,} of the {plan.rows:,} rows of {plan.pin.location.uri} and wrote"
-            f" {written:,} of {tally.indexed:,} vectors",
+            f"the tasks read {scanned:,} of the {plan.rows:,} rows of {plan.pin.location.uri} and wrote"
+            f" {written:,} of {indexed:,} vectors",
             "Nothing was committed; report this",
         )
 

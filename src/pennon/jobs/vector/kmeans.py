@@ -6,7 +6,7 @@ the sample and sends the sums of each centroid's points to the reducer of that c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -68,7 +68,8 @@ def _pass(
 ) -> Partials:
     send = partial(_assign_part, plan.pin, path, bounds, spherical)
     rows = sum(file.rows for _, files in tasks for file in files)
-    parts = engine.exchange(stage, send, tasks, partial(_add_up, bounds, plan.dim), len(bounds) - 1, rows=rows)
+    add_up = partial(_add_up, bounds, plan.dim)
+    parts = engine.exchange(stage, send, tasks, add_up, len(bounds) - 1, rows=rows).reduced
     empty = [_no_points(end - start, plan.dim) for start, end in pairwise(bounds)]
     ranges = [parts.get(number, nothing) for number, nothing in enumerate(empty)]
     return Partials(
@@ -80,7 +81,7 @@ def _pass(
 
 def _assign_part(
     pin: Pin, path: str, bounds: tuple[int, ...], spherical: bool, task: tuple[int, tuple[SampleFile, ...]]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+) -> Generator[tuple[int, pa.RecordBatch]]:
     """Map task: what a part of the sample says of the centroids, cut by reducer."""
     number, files = task
     store = pin.open().store

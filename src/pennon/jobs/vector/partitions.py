@@ -32,19 +32,9 @@ from pennon.jobs.vector.plan import VectorPlan
 from pennon.jobs.vector.sample import indexable_vectors
 
 PARTITION = "__partition"
-TALLY_SCHEMA = pa.schema([("scanned", pa.int64()), ("indexed", pa.int64()), ("loss", pa.float64())])
 
 # Vectors written at once where they did not travel; the writer is slower with more.
 WRITTEN_BYTES = 8 << 20
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What the map tasks saw, for the check at the end and the loss of the index."""
-
-    scanned: int = 0
-    indexed: int = 0
-    loss: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,10 +87,8 @@ def write_runs(
     bounds: tuple[int, ...],
     number: int,
     batches: Iterator[pa.RecordBatch],
-) -> Runs | Tally:
+) -> Runs:
     """Reduce task: the partitions of one reducer in order, with their graphs, in files of this attempt alone."""
-    if number == len(bounds) - 1:
-        return _total(batches)
     models = files.load()
     first, end = bounds[number], bounds[number + 1]
     partitions = _Received(held(batches, plan.memory_bytes // 2), first, end)
@@ -125,13 +113,6 @@ def write_partitions(
     if plan.hnsw is not None:
         graphs = _write_graphs(plan, store, scratch, f"graphs-{attempt}.lance", first, partitions, draw)
     return Runs(first, lengths, f"{scratch}/{name}", graphs)
-
-
-def _total(batches: Iterator[pa.RecordBatch]) -> Tally:
-    rows = pa.Table.from_batches(batches, TALLY_SCHEMA)
-    scanned, indexed, loss = (column.to_numpy() for column in rows.columns)
-    # Sorted first: a sum of floats must not depend on which task came in first.
-    return Tally(int(scanned.sum()), int(indexed.sum()), float(np.sort(loss).sum()))
 
 
 class _Received:

@@ -6,7 +6,7 @@ write them as a segment of their own, which is then merged with what the others 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,7 @@ from pennon.jobs.shared.remap import Carrying
 from pennon.jobs.vector.build import assemble, cut_by_weight, send_coded
 from pennon.jobs.vector.merge import open_files
 from pennon.jobs.vector.models import ModelFiles, Models, write_models
-from pennon.jobs.vector.partitions import Runs, write_runs
+from pennon.jobs.vector.partitions import write_runs
 from pennon.jobs.vector.plan import VectorPlan
 from pennon.jobs.vector.sample import indexable_vectors
 
@@ -73,10 +73,10 @@ def recode(
         partial(_recode_partition, tasks, files, carrying, bounds),
         partitions,
         partial(write_runs, tasks, files, scratch, bounds),
-        len(bounds),
+        len(bounds) - 1,
         rows=sum(int(segment.layout.lengths[partitions].sum()) for segment in opened),
-    )
-    runs = [said for _, said in sorted(written.items()) if isinstance(said, Runs)]
+    ).reduced
+    runs = [written[number] for number in sorted(written)]
     return assemble(engine, snapshot, plan, files, None, runs)
 
 
@@ -93,7 +93,7 @@ def _children(plan: VectorPlan, carrying: Carrying, task: tuple[int, int]) -> Ve
 
 def _recode_partition(
     plan: VectorPlan, files: ModelFiles, carrying: Carrying, bounds: tuple[int, ...], partition: int
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+) -> Generator[tuple[int, pa.RecordBatch]]:
     """Map task: the rows of one partition, cut by where they go."""
     models = files.load()
     for ids in _rows(carrying, partition):

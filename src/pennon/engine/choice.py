@@ -1,0 +1,50 @@
+"""Which engine runs the jobs of a table: the one that is named, that of the environment, or Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from pennon.engine.engine import Engine
+from pennon.engine.local_engine import LocalEngine
+from pennon.engine.progress import ProgressListener
+from pennon.engine.spark_engine import SparkEngine
+from pennon.errors import InvalidArgument, SparkUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK, LOCAL = ENGINES = ("spark", "local")
+VARIABLE = "PENNON_ENGINE"
+
+
+def choose_engine(
+    name: str | None,
+    spark: SparkSession | None = None,
+    *,
+    progress: ProgressListener | None = None,
+    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Engine:
+    """`around` is for the tasks of a local engine. Starts nothing."""
+    # A session is an argument too: it goes before the environment.
+    chosen = name or (SPARK if spark is not None else os.environ.get(VARIABLE) or SPARK)
+    if chosen not in ENGINES:
+        given = "engine=" if name else f"{VARIABLE}="
+        raise InvalidArgument(f"unknown engine {given}{chosen!r}", f"Use {' or '.join(ENGINES)}")
+    if chosen == SPARK:
+        return SparkEngine(spark, progress=progress)
+    if spark is not None:
+        raise InvalidArgument("engine='local' does not use a Spark session", "Leave out spark=, or name engine='spark'")
+    return LocalEngine(progress=progress, around=around)
+
+
+def require_spark(engine: Engine, verb: str) -> SparkEngine:
+    """For what is done with Spark's DataFrames."""
+    if not isinstance(engine, SparkEngine):
+        raise SparkUnavailable(
+            f"{verb} works on Spark DataFrames, and this table was opened with the local engine",
+            f"Open it with engine='spark' (--engine spark), and unset {VARIABLE} where it names another",
+        )
+    return engine

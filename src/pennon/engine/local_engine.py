@@ -1,0 +1,142 @@
+"""The engine without Spark: the same functions over the same tasks, in threads of this process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from threading import Event
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from pennon.engine.engine import Exchanged, Sent
+from pennon.engine.local_tasks import CalledOff, copied, copies, pickled, run_tasks
+from pennon.engine.mailboxes import Mailboxes, mailboxes
+from pennon.engine.progress import ProgressListener, watched, watched_tasks
+from pennon.engine.settings import local_cores
+from pennon.engine.tasks import Sending
+
+# What an exchange keeps in memory of what was sent and not yet read.
+EXCHANGE_BYTES = 256 << 20
+
+T = TypeVar("T")
+M = TypeVar("M")
+R = TypeVar("R")
+
+
+class LocalEngine:
+    """Runs functions in threads of this process, as many as there are cores. numpy, pyarrow and pylance work in several
+    threads at once.
+
+    Tasks are not tried again. The first error cancels the tasks that have not begun; those that have are waited for,
+    and so they are when the caller is interrupted.
+    """
+
+    def __init__(
+        self,
+        threads: int | None = None,
+        *,
+        progress: ProgressListener | None = None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """With one thread, tasks run in the caller's, one after the other. `around` is entered for every task of
+        several threads, by its thread."""
+        self._threads = threads or local_cores()
+        self._progress = progress
+        self._around = around
+
+    @property
+    def attached(self) -> bool:
+        return True
+
+    @property
+    def parallelism(self) -> int:
+        return self._threads
+
+    def advice(self) -> list[str]:
+        return []
+
+    def stage(self, name: str, rows: int | None = None) -> AbstractContextManager[None]:
+        return watched(self._progress, name, rows)
+
+    def map(self, stage: str, function: Callable[[T], R], tasks: Sequence[T], *, rows: int | None = None) -> list[R]:
+        if not tasks:
+            return []
+        own = copies(function)
+        calls = [partial(_call, own, pickled(task)) for task in tasks]
+        return self._run(stage, stage, calls, rows, Event())
+
+    def exchange(
+        self,
+        stage: str,
+        map_function: Callable[[T], Generator[Sent, None, M]],
+        tasks: Sequence[T],
+        reduce_function: Callable[[int, Iterator[pa.RecordBatch]], R],
+        destinations: int,
+        *,
+        rows: int | None = None,
+    ) -> Exchanged[M, R]:
+        if not tasks:
+            return Exchanged([], {})
+        with mailboxes(destinations, EXCHANGE_BYTES) as mail:
+            called_off, own = Event(), copies(map_function)
+            send = partial(_send, stage, own, destinations, mail, called_off)
+            sends = [partial(send, number, pickled(task)) for number, task in enumerate(tasks)]
+            mapped = self._run(stage, f"{stage}: map", sends, rows, called_off)
+            called_off, reduce = Event(), copies(reduce_function)
+            receives = [partial(_receive, reduce, number, mail, called_off) for number in range(destinations)]
+            reduced = self._run(stage, f"{stage}: reduce", receives, rows, called_off)
+        return Exchanged(mapped, {number: value for number, values in enumerate(reduced) for value in values})
+
+    def stop(self) -> None:
+        pass
+
+    def _run(
+        self, job: str, stage: str, calls: Sequence[Callable[[], R]], rows: int | None, called_off: Event
+    ) -> list[R]:
+        with watched_tasks(self._progress, stage, len(calls), rows) as advance:
+            return run_tasks(job, calls, self._threads, advance, self._around, called_off)
+
+
+def _call(own: Callable[[], Callable[[Any], R]], task: bytes) -> R:
+    return copied(own()(pickle.loads(task)))
+
+
+def _send(
+    stage: str,
+    own: Callable[[], Callable[[T], Generator[Sent, None, M]]],
+    destinations: int,
+    mail: Mailboxes,
+    called_off: Event,
+    number: int,
+    task: bytes,
+) -> M:
+    """Map task; returns its report."""
+    sending = Sending(stage, own()(pickle.loads(task)), destinations)
+    for destination, batch in sending:
+        _go_on(called_off)
+        mail.send(number, destination, batch)
+    return copied(sending.report)
+
+
+def _receive(
+    own: Callable[[], Callable[[int, Iterator[pa.RecordBatch]], R]], number: int, mail: Mailboxes, called_off: Event
+) -> list[R]:
+    """Reduce task; nothing where nothing was sent."""
+    received = mail.receive(number)
+    if received is None:
+        return []
+    return [copied(own()(number, _until(called_off, received)))]
+
+
+def _until(called_off: Event, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        _go_on(called_off)
+        yield batch
+
+
+def _go_on(called_off: Event) -> None:
+    if called_off.is_set():
+        raise CalledOff
