@@ -14,7 +14,8 @@ from pennon.index.vector import kmeans
 from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.kmeans import STRIDE, Partials, hierarchical_start, partials, train_kmeans, updated
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer, train_codebook
+from pennon.index.vector.quantizers.pq.codebook import train_codebook
+from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
 from pennon.index.vector.vectors import Floats, Vectors
 from tests.index.vector.stock import clustered
 

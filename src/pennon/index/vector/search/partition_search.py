@@ -2,7 +2,7 @@
 
 Where there are few queries to a partition, its codes are scanned query by query. Otherwise a partition is compared with
 all its queries at once, by matrix products: worker threads take partitions from one queue, each keeps what it found,
-and that is merged at the end. PQ, whose codes are small, is left to faiss as a whole.
+and that is merged at the end. Codes small enough for it (`lists_searchable`) are left to faiss as a whole.
 """
 
 from __future__ import annotations

@@ -23,14 +23,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.format.pb import lance_pb2 as pb
-from pennon.index.vector.files.tensor import from_tensor, to_tensor
+from pennon.index.vector.files.tensor import to_tensor
 from pennon.index.vector.hnsw.search import NodeVectors
 from pennon.index.vector.ivf import Ivf, PartitionIds
-from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.products import inner_products
 from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, QuantizerBase, ScorerBase, residuals
 from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
+from pennon.index.vector.quantizers.pq.codebook import ByteBook, read_codebook, train_codebook
 from pennon.index.vector.quantizers.pq.inverted_lists import search_lists
 from pennon.index.vector.quantizers.pq.shape import check_shape, code_shape
 from pennon.index.vector.search.list_scanner import CodeList, MakeScanner, code_list, scan_nearest, table_scanner
@@ -40,9 +40,6 @@ COLUMN = "__pq_code"
 
 # Rows compared with all codewords of a sub-space at once: the scores stay in the processor's caches.
 ENCODED_ROWS = 256
-
-# Codewords are few and serve every row, so they are trained until it hardly gains anything.
-CODEWORD_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +150,7 @@ class ProductQuantizer(QuantizerBase):
         check_shape(dim, num_sub_vectors, num_bits)
         inside = bytes(metadata.get("codebook_tensor") or [])
         tensor = pb.Tensor.FromString(inside or read_buffer(int(metadata.get("codebook_position", QUANTIZER_BUFFER))))
-        codebook = _read_codebook(tensor, num_sub_vectors)
+        codebook = read_codebook(tensor, num_sub_vectors)
         if codebook.shape != (num_sub_vectors, 1 << num_bits, dim // num_sub_vectors) or codebook.dtype != ivf.element:
             raise ValueError(f"a codebook of shape {tuple(tensor.shape)} and type {codebook.dtype}")
         return cls(ivf.metric, codebook, bool(metadata.get("transposed", False)))
@@ -235,27 +232,6 @@ class ProductQuantizer(QuantizerBase):
 
 
 @dataclass(frozen=True, eq=False)
-class ByteBook:
-    """The codebook by byte: [bytes, 256, dim / bytes]. A byte of two 4-bit codes names a pair of codewords, which is
-    one of 256 codewords of twice the width, so that from here on 4 bits are 8 bits with half the sub-vectors."""
-
-    words: Floats
-
-    @classmethod
-    def of(cls, codebook: Vectors) -> Self:
-        words = codebook.astype(np.float32)
-        if words.shape[1] == 16:
-            low, high = words[0::2, np.arange(256) & 15], words[1::2, np.arange(256) >> 4]
-            words = np.concatenate([low, high], axis=2)
-        return cls(np.ascontiguousarray(words))
-
-    def decode(self, codes: Codes) -> Floats:
-        count, _, width = self.words.shape
-        flat = np.add(codes, np.arange(count) * 256, dtype=np.intp)
-        return self.words.reshape(-1, width).take(flat.reshape(-1), axis=0).reshape(len(codes), count * width)
-
-
-@dataclass(frozen=True, eq=False)
 class PqScorer(ScorerBase):
     """Few queries: faiss sums one table entry per byte. Many: the decoded rows, a chunk at a time, by products."""
 
@@ -299,25 +275,6 @@ class PqScorer(ScorerBase):
         for rows in row_chunks(len(self), self.quantizer.dim):
             lengths[rows] = squared_lengths(self.quantizer.book.decode(self.codes[rows]))
         return lengths
-
-
-def train_codebook(targets: Floats, num_bits: int, *, max_iters: int = 50, seed: int = 0) -> Floats:
-    """The codewords of one sub-space, [2^bits, width], from that part of the targets."""
-    size = 1 << num_bits
-    # A sample smaller than the codebook is repeated: each of its vectors then has a codeword of its own.
-    points = np.resize(targets, (max(len(targets), size), targets.shape[1]))
-    trained = train_kmeans(points, size, max_iters=max_iters, tolerance=CODEWORD_TOLERANCE, seed=seed)
-    return trained.centroids.astype(np.float32, copy=False)
-
-
-def _read_codebook(tensor: pb.Tensor, num_sub_vectors: int) -> Vectors:
-    """As [m, 2^bits, dim / m]."""
-    if len(tensor.shape) != 3:
-        words = from_tensor(tensor)
-        return words.reshape(num_sub_vectors, len(words), -1)
-    size, shape = tensor.shape[0], tuple(tensor.shape)
-    flat = pb.Tensor(data_type=tensor.data_type, shape=[size, shape[1] * shape[2]], data=tensor.data)
-    return np.ascontiguousarray(from_tensor(flat).reshape(shape).transpose(1, 0, 2))
 
 
 def _targets(vectors: Vectors, metric: Metric, centroids: Vectors, partition_ids: PartitionIds) -> Floats:
