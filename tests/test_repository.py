@@ -36,6 +36,8 @@ ROOMS = (
 )
 # Narrower than the rows: Spark's room moves tasks and blocks whatever they hold, and a query needs no Spark.
 STRANGERS = {"engine": {"index", "format"}, "query": {"engine"}}
+# Each has a package in index/ and one in jobs/.
+FAMILIES = ("btree", "vector")
 # A package that only some rooms may import.
 KEEPERS = {"pyspark": {"engine", "spark"}, "lance": {"format"}}
 
@@ -161,6 +163,21 @@ def test_only_the_registry_names_the_quantizers() -> None:
         if QUANTIZERS not in module.parents and module != QUANTIZER_REGISTRY
         for line, name in names(module)
         if name in classes
+    ]
+    assert not wrong
+
+
+def test_verbs_name_no_kind_of_index() -> None:
+    """Verbs ask the registry. The families have packages of their own, and the kNN join is about vectors."""
+    jobs = PACKAGE / "jobs"
+    own = {jobs / folder for folder in (*FAMILIES, "knn_join")}
+    banned = tuple(f"pennon.{room}.{family}." for room in ("index", "jobs") for family in FAMILIES)
+    wrong = [
+        f"{module.relative_to(ROOT)}:{line}: {name}"
+        for module in modules()
+        if room_of(module) == "jobs" and module != jobs / "registry.py" and not own & set(module.parents)
+        for line, name in imports(module)
+        if name.startswith(banned) or name == "pennon.index.kind.Family"
     ]
     assert not wrong
 

@@ -28,8 +28,8 @@ from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, Store
 from pennon.index.btree.guard_rows import SENTINEL_ID
 from pennon.index.btree.kind import BTREE
-from pennon.index.btree.order import fixed_keys
 from pennon.index.fragment_reuse.reading import effective_coverage, read_fragment_reuse
+from pennon.index.value_order import fixed_keys
 from pennon.jobs.btree import merge as merge_btree_module
 from pennon.jobs.btree import plan_merge as merging
 from pennon.jobs.btree.build import build_btree

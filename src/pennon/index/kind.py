@@ -70,6 +70,10 @@ class IndexKind(Protocol):
         """What may stand after the last slash of a type URL, in lower case."""
         ...
 
+    def claims(self, segment: IndexSegment) -> bool:
+        """Whether a segment is of this kind, as far as the manifest tells."""
+        ...
+
     @property
     def versions(self) -> frozenset[int]:
         """Index versions that can be read."""

@@ -7,7 +7,6 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.kind import IndexKind
-from pennon.index.vector.files.storage import INDEX_FILE
 from pennon.index.vector.kind import VECTOR
 
 KINDS: tuple[IndexKind, ...] = (BTREE, VECTOR)
@@ -23,9 +22,7 @@ def kind_named(name: str) -> IndexKind:
 
 def kind_of(segment: IndexSegment) -> IndexKind | None:
     """The kind a segment is of, None when no kind here claims its type."""
-    if not segment.type_url and INDEX_FILE in segment.file_sizes:
-        return VECTOR  # older writers left the details out
-    return next((kind for kind in KINDS if segment.type_name in kind.type_names), None)
+    return next((kind for kind in KINDS if kind.claims(segment)), None)
 
 
 def why_unusable(snapshot: Snapshot, segment: IndexSegment) -> str | None:

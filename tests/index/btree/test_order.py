@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pennon.index.btree import order, pages
+from pennon.index import value_order as order
+from pennon.index.btree import pages
 from pennon.index.btree.boundaries import boundaries_from_sample
-from pennon.index.btree.order import argsort, argsort_keys, is_sorted
 from pennon.index.btree.pages import Run, gather_run, merge_runs, sort_all, sort_run
+from pennon.index.value_order import argsort, argsort_keys, is_sorted
 
 integers = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3), st.sampled_from([-(2**63), 2**63 - 1]))
 texts = st.text(alphabet="ab\0é😀", max_size=20)

@@ -23,9 +23,9 @@ from pennon.format.store import Location, Store
 from pennon.index.btree import row_sequence as sequencing
 from pennon.index.btree.guard_rows import SENTINEL_ID, guard
 from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageLookup, PageStats, page_file_name, write_lookup
-from pennon.index.btree.order import argsort, exchange_type, fixed_keys
 from pennon.index.btree.pages import Run, sort_run, take, write_pages
 from pennon.index.btree.row_sequence import Border, Cut, Sequence, Stretch
+from pennon.index.value_order import argsort, exchange_type, fixed_keys
 from tests.tables import every_type
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pennon.index.btree.order import SortedValues
 from pennon.index.btree.pages import Run, sort_run, take
+from pennon.index.value_order import SortedValues
 
 
 @dataclass(frozen=True)

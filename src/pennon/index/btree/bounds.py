@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.index.btree.order import SearchKeys, SortedValues
 from pennon.index.intervals import Interval
+from pennon.index.value_order import SearchKeys, SortedValues
 
 Positions = npt.NDArray[np.int64]
 

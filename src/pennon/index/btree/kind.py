@@ -9,11 +9,11 @@ import pyarrow as pa
 from pennon.format.index_metadata import ADDRESSES_DESPITE_STABLE_IDS, IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
-from pennon.index.btree.order import is_orderable
 from pennon.index.btree.segment import BTreeSegment
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Family
+from pennon.index.value_order import is_orderable
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class BTreeKind:
     type_url: str = "/lance.table.BTreeIndexDetails"
     type_names: frozenset[str] = frozenset({"lance.table.btreeindexdetails", "lance.index.pb.btreeindexdetails"})
     versions: frozenset[int] = frozenset({0, 1})
+
+    def claims(self, segment: IndexSegment) -> bool:
+        return segment.type_name in self.type_names
 
     def supports(self, type_: pa.DataType) -> bool:
         return is_orderable(type_)

@@ -26,8 +26,8 @@ from pennon.format.index_metadata import IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Store
 from pennon.index.btree.bounds import Bounds, Positions
-from pennon.index.btree.order import Side, SortedValues, is_sorted
 from pennon.index.checksums import Digests, digests_of
+from pennon.index.value_order import Side, SortedValues, is_sorted
 
 LOOKUP_FILE = "page_lookup.lance"
 PLAIN_PAGE_FILE = "page_data.lance"

@@ -18,8 +18,8 @@ from pennon.format.index_metadata import IndexFile
 from pennon.format.lance_file import write_lance_file
 from pennon.format.store import Store
 from pennon.index.btree.lookup import PageStats
-from pennon.index.btree.order import argsort, exchange_type, order_of, places
 from pennon.index.checksums import Digester
+from pennon.index.value_order import argsort, exchange_type, order_of, places
 
 # Rows sorted at once while runs are merged: large enough for numpy, small enough to stay in the processor's caches.
 MERGE_ROWS = 1 << 17

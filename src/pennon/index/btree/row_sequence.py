@@ -18,8 +18,8 @@ from pennon.format.lance_file import READ_BATCH, LanceFile
 from pennon.format.store import Store
 from pennon.index.btree.guard_rows import SENTINEL_ID
 from pennon.index.btree.lookup import LOOKUP_FILE, PLAIN_PAGE_FILE, PageFile, PageLookup, read_lookup
-from pennon.index.btree.order import SortedValues, exchange_type, fixed_keys, has_keys, is_sorted, same_value
 from pennon.index.btree.pages import Run
+from pennon.index.value_order import SortedValues, exchange_type, fixed_keys, has_keys, is_sorted, same_value
 
 # Bytes read at once; strings may be long.
 READ_BYTES = 32 << 20

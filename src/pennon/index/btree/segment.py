@@ -16,11 +16,11 @@ from pennon.format.store import Store
 from pennon.index.btree.bounds import Bounds, Positions
 from pennon.index.btree.guard_rows import SENTINEL_ID
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
-from pennon.index.btree.order import SortedValues, is_sorted, same_value
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.intervals import Interval
 from pennon.index.kind import Estimate
+from pennon.index.value_order import SortedValues, is_sorted, same_value
 
 # Pages fetched by one read when a predicate needs many neighbours: 1 Mi rows at the default page size.
 READ_PAGES = 256

@@ -29,6 +29,10 @@ class VectorFamily:
     type_names: frozenset[str] = TYPE_NAMES
     versions: frozenset[int] = frozenset({0, 1, 2})
 
+    def claims(self, segment: IndexSegment) -> bool:
+        # Older writers left the details out.
+        return segment.type_name in self.type_names or (not segment.type_url and INDEX_FILE in segment.file_sizes)
+
     def supports(self, type_: pa.DataType) -> bool:
         return is_vector_type(type_)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pennon.format.addresses import Addresses, fragment_of
-from pennon.index.btree.order import exchange_type, fixed_keys
+from pennon.index.value_order import exchange_type, fixed_keys
 
 Facts = npt.NDArray[np.uint64]
 

@@ -13,7 +13,7 @@ from pennon.format.manifest import Fragment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, ScanSlice, Snapshot
 from pennon.index.btree.kind import BTREE
-from pennon.index.btree.order import has_keys
+from pennon.index.value_order import has_keys
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, check_at_least_one, chosen_fragments, cut_slices, whole_waves
 from pennon.text import human_bytes, in_lines, plural
 

@@ -16,10 +16,10 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.btree.boundaries import boundaries_from_sample
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.lookup import PageFile
-from pennon.index.btree.order import SortedValues, argsort, has_keys, same_value
 from pennon.index.btree.pages import take
 from pennon.index.btree.row_sequence import Border, Stretch
 from pennon.index.btree.row_sequence import Sequence as RowSequence
+from pennon.index.value_order import SortedValues, argsort, has_keys, same_value
 from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, MERGE_COPIES, RANGES_PER_CORE, SAMPLES_PER_RANGE, SORT_COPIES
 from pennon.jobs.shared.remap import Carrying, Source
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves

@@ -1,4 +1,4 @@
-"""The order of a B-tree's values: numbers ascending, floats in IEEE 754 total order, strings and binaries by bytes.
+"""The order of values in indices: numbers ascending, floats in IEEE 754 total order, strings and binaries by bytes.
 
 NULLs come before all values and are kept apart by the callers: every array here is free of them.
 """
