@@ -164,10 +164,11 @@ class Rewritten:
         return BitMap(f.id for f in self.old)
 
 
-def plan_compaction(snapshot: Snapshot, options: CompactionOptions) -> CompactionPlan:
-    """What there is to compact, by pylance's rules. No task mixes fragments that different index segments cover."""
+def plan_compaction(snapshot: Snapshot, options: CompactionOptions, *, deferred: bool = False) -> CompactionPlan:
+    """What there is to compact, by pylance's rules. No task mixes fragments that different index segments cover; those
+    that an index covers which pylance does not know are compacted only where its remapping is deferred."""
     with reading(f"what there is to compact in {snapshot.uri}"):
-        plan = _native.Compaction.plan(snapshot.dataset, options.to_lance())
+        plan = _native.Compaction.plan(snapshot.dataset, options.to_lance() | {"defer_index_remap": deferred})
         tasks: list[CompactionTask] = []
         for task in plan.tasks:
             old = tuple(_old_fragment(snapshot.manifest.fragments[f.id], f) for f in task.fragments)

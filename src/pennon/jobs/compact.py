@@ -152,7 +152,7 @@ def plan_compact(snapshot: Snapshot, choices: CompactionChoices, remap: str) -> 
         raise UnsupportedTable(
             f"the Fragment Reuse Index of {snapshot.uri} has the newer tagged form", "Use remap='deferred'"
         )
-    tasks = plan_compaction(snapshot, CompactionOptions(**choices)).tasks
+    tasks = plan_compaction(snapshot, CompactionOptions(**choices), deferred=remap == "deferred").tasks
     fragile = _fragile(snapshot) if remap == "deferred" else BitMap()
     held_back = tuple(f.id for task in tasks if task.ids & fragile for f in task.fragments)
     tasks = tuple(task for task in tasks if not task.ids & fragile)
