@@ -37,7 +37,10 @@ def held_fragments(base: Snapshot, segment: IndexSegment, among: BitMap, reuse: 
     if kind.stores_addresses(segment.index_version, base.manifest.has_stable_row_ids):
         if recorded is not None:
             return among & _reached(BitMap(recorded.fragments), reuse)
-        suspects = among & _reached(BitMap(range(_oldest_version_with(base, segment).max_fragment_id + 1)), reuse)
+        oldest = _oldest_version_with(base, segment)
+        # Older writers do not record the highest id.
+        highest = max([oldest.max_fragment_id, *oldest.fragments])
+        suspects = among & _reached(BitMap(range(highest + 1)), reuse)
         return _confirmed(suspects, lambda: _reached(_stored_fragments(base, segment), reuse)) if readable else suspects
     below = recorded.row_ids_below if recorded else _oldest_version_with(base, segment).next_row_id
     suspects = BitMap(f for f in among if int(base.row_ids(f).min(initial=below)) < below)
