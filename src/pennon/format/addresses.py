@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -55,12 +55,6 @@ def fragment_bounds(addresses: Addresses) -> dict[int, tuple[int, int]]:
     return bounds
 
 
-def in_fragments(addresses: Addresses, fragments: Container[int]) -> Addresses:
-    """The (ascending) addresses that lie in one of the fragments."""
-    kept = [addresses[a:b] for f, (a, b) in fragment_bounds(addresses).items() if f in fragments]
-    return kept[0] if len(kept) == 1 else np.concatenate(kept) if kept else addresses[:0]
-
-
 def split_by_fragment(addresses: Addresses) -> dict[int, npt.NDArray[np.uint32]]:
     """Ascending addresses as fragment id -> ascending offsets."""
     return {f: offset_of(addresses[a:b]) for f, (a, b) in fragment_bounds(addresses).items()}
@@ -89,7 +83,7 @@ def read_address_bitmap(content: bytes, where: str) -> BitMap64:
         raise DamagedFile(f"the row address bitmap of {where} cannot be read: {error}") from error
 
 
-def serialize_allowlist(rows: Mapping[int, npt.NDArray[np.uint32] | None]) -> bytes:
+def serialize_allowlist(rows: Mapping[int, BitMap | None]) -> bytes:
     """The rows a scan may return, as pylance's scanner takes them: fragment id -> offsets, None for all.
 
     Layout, little endian: u32 entries, then per entry u32 high word, u32 length, portable roaring bitmap of that
@@ -97,7 +91,7 @@ def serialize_allowlist(rows: Mapping[int, npt.NDArray[np.uint32] | None]) -> by
     """
     parts = [struct.pack("<I", len(rows))]
     for high, offsets in sorted(rows.items()):
-        bitmap = b"" if offsets is None else BitMap(offsets).serialize()
+        bitmap = b"" if offsets is None else offsets.serialize()
         parts.append(struct.pack("<II", high, len(bitmap)))
         parts.append(bitmap)
     return b"".join(parts)

@@ -1,4 +1,4 @@
-"""New rows of a table: fragments that tasks write on their own, and the one commit that makes them part of it."""
+"""New rows of a table: tasks write fragments, and one commit adds them to the table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from lance.fragment import FragmentMetadata, write_fragments
 from pennon.errors import CommitConflict, PennonError, TableNotFound
 from pennon.format.commit import commit_operation
 from pennon.format.failures import answering
+from pennon.format.named_files import DATA, delete_unless_named
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, open_store
-
-DATA = "data"
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,12 @@ class Target:
         return "create" if self.version is None else "overwrite" if self.overwrite else "append"
 
 
+def create_table(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_per_fragment: int) -> None:
+    """Write a new table from this process."""
+    reader = pa.RecordBatchReader.from_batches(schema, batches)
+    lance.write_dataset(reader, uri, max_rows_per_file=rows_per_fragment)
+
+
 def find_table(location: Location) -> Snapshot | None:
     """The newest version, or None where there is no table; other errors are raised."""
     try:
@@ -45,7 +50,7 @@ def find_table(location: Location) -> Snapshot | None:
 
 
 def write_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> list[str]:
-    """Write fragments that belong to no table yet; returns their metadata. Their files have names of their own."""
+    """Write fragments that belong to no table yet; returns their metadata. The names of their files are unique."""
     rows = iter(batches)
     first = next(rows, None)
     if first is None:
@@ -103,18 +108,6 @@ def _create(target: Target, fragments: list[FragmentMetadata]) -> lance.LanceDat
 
 
 def delete_rows(target: Target, fragments: Sequence[str]) -> None:
-    """Remove the files of fragments that were never committed. A commit that failed may have succeeded all the same, so
-    what any version since refers to stays."""
-    written = {file.path for text in fragments for file in FragmentMetadata.from_json(text).files}
-    newest = find_table(target.location)
-    if newest is not None:
-        for version in range((target.version or 0) + 1, newest.version + 1):
-            try:
-                snapshot = Snapshot.open(target.location, version)
-            except PennonError:
-                return  # cleaned up meanwhile, so it cannot be told
-            held = (file.path for fragment in snapshot.dataset.get_fragments() for file in fragment.data_files())
-            written.difference_update(held)
-    store = open_store(target.location)
-    for path in written:
-        store.delete(f"{DATA}/{path}")
+    """Delete the files of fragments that were never committed."""
+    written = {f"{DATA}/{file.path}" for text in fragments for file in FragmentMetadata.from_json(text).files}
+    delete_unless_named(open_store(target.location), written, target.version or 0)

@@ -22,11 +22,11 @@ from uuid import UUID, uuid4
 
 from pennon.errors import StoreReadOnly, StoreUnavailable
 from pennon.format.failures import answering
+from pennon.format.index_metadata import INDICES
 from pennon.format.named_files import DATA, Unnamed, unnamed
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
 
-INDICES = "_indices"
 ORPHAN_AGE = 7 * 86_400.0
 # 24 binary and 26 hexadecimal digits; a UUID, as older versions have it; and the unfinished file of a killed writer.
 DATA_FILE = re.compile(

@@ -18,9 +18,9 @@ from pyroaring import BitMap
 
 from pennon.errors import CommitConflict, InvalidArgument, UnsupportedColumn, UnsupportedTable
 from pennon.format.commit import commit_operation
-from pennon.format.compaction import discard_files
 from pennon.format.failures import answering
 from pennon.format.manifest import Fragment
+from pennon.format.named_files import DATA, delete_unless_named
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.row_ids import live_offsets
 from pennon.format.snapshot import Pin, Snapshot
@@ -50,14 +50,14 @@ class ColumnFile:
 def write_column_file(pin: Pin, fragment: int, column: str, values: Iterable[pa.Array]) -> ColumnFile:
     """Write the values of a top-level column for the live rows of a fragment, in the order a scan returns them.
 
-    Values may come in pieces of any size. Deleted rows need a place in the file, too; they repeat their neighbour.
+    Values may come in pieces of any size. Deleted rows need a place in the file, too; they repeat their neighbor.
     """
     snapshot = pin.open()
     current = snapshot.manifest.fragments.get(fragment)
     if current is None:
         raise InvalidArgument(f"{snapshot.uri} has no fragment {fragment} in version {pin.version}")
     tree = _fields_of(snapshot, column)
-    schema = pa.schema([snapshot.dataset.schema.field(tree[0].name)])
+    schema = pa.schema([snapshot.schema.field(tree[0].name)])
     file = _write(snapshot, schema, _spread(snapshot, current, schema, values))
     fields = tuple(f.id for f in tree)
     held = {f: path for f, path in current.field_files.items() if f in fields}
@@ -82,7 +82,7 @@ def commit_column_update(base: Snapshot, files: Sequence[ColumnFile]) -> Snapsho
 
 def discard_column_file(store: Store, written: ColumnFile) -> None:
     """Delete a file that will not be committed."""
-    discard_files(store, {written.file.path}, written.read_version)
+    delete_unless_named(store, {f"{DATA}/{written.file.path}"}, written.read_version)
 
 
 def _fields_of(snapshot: Snapshot, path: str) -> list[pb.Field]:

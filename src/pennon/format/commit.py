@@ -15,7 +15,7 @@ from pennon.format.failures import first_line, store_failure
 from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment
 from pennon.format.manifest import FLAG_TAGGED_REUSE
 from pennon.format.snapshot import Snapshot
-from pennon.redact import scrub
+from pennon.secrets import redact_exception
 
 
 class RetryableConflict(CommitConflict):
@@ -69,11 +69,11 @@ def _to_lance(segment: IndexSegment) -> LanceIndex:
 
 def raise_conflict(base: Snapshot, error: Exception) -> NoReturn:
     """What pylance reports of a commit that did not succeed, as an error of ours."""
-    scrub(error)
+    redact_exception(error)
     line = first_line(error)
     if "split of indexed and non-indexed" in line:
         raise InvalidArgument(
-            f"a segment covers part of a compacted group of {base.uri}", "Drop its coverage first, then commit it anew"
+            f"a segment covers part of a compacted group of {base.uri}", "Drop its coverage first, then commit it again"
         ) from error
     if line.startswith(("Retryable", "Commit conflict")) or "would produce two fragments with id" in line:
         raise RetryableConflict(f"{base.uri} changed during the commit: {line}", "Try again") from error

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from pennon.errors import PennonError, StoreUnavailable
-from pennon.redact import scrub
+from pennon.secrets import redact_exception
 
 # Where in pylance's own source an error was made: ", /home/.../object_store.rs:1576:42".
 ORIGIN = re.compile(r",? /\S*\.rs:\d+:\d+.*$")
@@ -57,7 +57,7 @@ def store_failure(error: BaseException, what: str) -> StoreUnavailable | None:
     retryable, remedy = _remote(text) or _system(error, text) or (None, "")
     if retryable is None:
         return None
-    scrub(error)
+    redact_exception(error)
     return StoreUnavailable(f"the store did not answer for {what}: {first_line(error)}", remedy, retryable)
 
 
@@ -110,7 +110,7 @@ def answering(what: str) -> Generator[None]:
     except (PennonError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        scrub(error)
+        redact_exception(error)
         failure = store_failure(error, what)
         if failure is None:
             raise

@@ -14,14 +14,12 @@ from pyroaring import FrozenBitMap
 from pennon.errors import DamagedFile
 from pennon.format.addresses import read_fragment_bitmap
 from pennon.format.pb import lance_pb2 as pb
-from pennon.format.segment_uuid import fragments_below
 
 FRAGMENT_REUSE_NAME = "__lance_frag_reuse"
 FRAGMENT_REUSE_TYPE = "lance.table.fragmentreuseindexdetails"
 MOST_FRAGMENTS = 1 << 24
-# The index version of B-trees on tables with stable row ids.
-ADDRESSES_DESPITE_STABLE_IDS = 1
 NOTHING = FrozenBitMap()
+INDICES = "_indices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,8 @@ class IndexFile:
 
 @dataclass(frozen=True)
 class IndexSegment:
-    """One immutable piece of an index: its files live in `_indices/<uuid>` and cover `fragments`."""
+    """One immutable piece of an index. Its files are in `_indices/<uuid>`; `fragments` is the coverage that the entry
+    lists, of which a kind may trust only a part (`index/fragment_reuse/coverage.py`)."""
 
     uuid: str
     name: str
@@ -48,12 +47,11 @@ class IndexSegment:
     created_at: datetime | None = None
     base_id: int | None = None
     covering_fields: tuple[int, ...] = ()
-    damage: str | None = None  # what is wrong with the entry itself; it then covers nothing and names no file
-    unfounded: FrozenBitMap = NOTHING  # what the entry claims to cover and its files cannot have
+    damage: str | None = None  # what is wrong with the entry itself; then it covers nothing and lists no file
 
     @property
     def directory(self) -> str:
-        return f"_indices/{self.uuid}"
+        return segment_directory(self.uuid)
 
     @property
     def is_reuse(self) -> bool:
@@ -62,7 +60,7 @@ class IndexSegment:
 
     @property
     def field_id(self) -> int:
-        """The column it stands on; -1, which is none, where it does not stand on one."""
+        """The indexed column; -1, which is the id of no column, where it is not exactly one."""
         return self.fields[0] if len(self.fields) == 1 else -1
 
     @property
@@ -91,6 +89,11 @@ class LogicalIndex:
         return self.segments[0].fields
 
 
+def segment_directory(uuid: str) -> str:
+    """The directory of a segment's files, relative to the table."""
+    return f"{INDICES}/{uuid}"
+
+
 def group_segments(segments: Iterable[IndexSegment]) -> list[LogicalIndex]:
     """User indices by name; the Fragment Reuse Index is not one of them."""
     named: dict[str, list[IndexSegment]] = {}
@@ -101,7 +104,7 @@ def group_segments(segments: Iterable[IndexSegment]) -> list[LogicalIndex]:
 
 
 def segments_from_proto(section: pb.IndexSection) -> tuple[IndexSegment, ...]:
-    """Segments in their order. Which of two with one uuid its files are of cannot be told."""
+    """Segments in manifest order. Several with the same uuid are damaged: the files can belong to any of them."""
     segments = [_segment_from_proto(proto) for proto in section.indices]
     known = Counter(segment.uuid for segment in segments)
     return tuple(
@@ -116,14 +119,12 @@ def _segment_from_proto(proto: pb.IndexMetadata) -> IndexSegment:
     if len(proto.uuid.value) != 16:
         raise DamagedFile(f"index {proto.name!r} has a segment without a valid uuid")
     uuid = str(UUID(bytes=proto.uuid.value))
-    damage, files, fragments, unfounded = None, (), NOTHING, NOTHING
+    damage, files, fragments = None, (), NOTHING
     try:
         files = tuple(IndexFile(_plain_path(f.path, uuid), f.size_bytes) for f in proto.files)
-        claimed = _coverage(proto, uuid)
-        fragments = _founded(proto, UUID(uuid), claimed)
-        unfounded = claimed - fragments
+        fragments = _coverage(proto, uuid)
     except DamagedFile as error:
-        # One entry that makes no sense is a damaged index, not a table that cannot be read.
+        # An invalid entry is a damaged index; the table can still be read.
         damage, files = error.problem, ()
     return IndexSegment(
         uuid=uuid,
@@ -139,23 +140,14 @@ def _segment_from_proto(proto: pb.IndexMetadata) -> IndexSegment:
         base_id=proto.base_id if proto.HasField("base_id") else None,
         covering_fields=tuple(proto.covering_fields),
         damage=damage,
-        unfounded=unfounded,
     )
-
-
-def _founded(proto: pb.IndexMetadata, uuid: UUID, claimed: FrozenBitMap) -> FrozenBitMap:
-    """The claimed fragments that the segment's files can have addresses in."""
-    below = fragments_below(uuid) if proto.index_version == ADDRESSES_DESPITE_STABLE_IDS else None
-    if below is None or not claimed or claimed.max() < below:
-        return claimed
-    return claimed & FrozenBitMap(range(below))
 
 
 def _coverage(proto: pb.IndexMetadata, uuid: str) -> FrozenBitMap:
     where = f"index {proto.name!r}, segment {uuid}"
     fragments = read_fragment_bitmap(proto.fragment_bitmap, where)
     if len(fragments) > MOST_FRAGMENTS:
-        # A few bytes can say so, and whoever goes through them one by one does not come to an end.
+        # A few bytes can encode billions of fragments; iterating over them would not end.
         raise DamagedFile(f"the fragment bitmap of {where} names {len(fragments)} fragments")
     return FrozenBitMap(fragments)
 
@@ -168,7 +160,7 @@ def _instant(milliseconds: int) -> datetime | None:
 
 
 def _plain_path(path: str, uuid: str) -> str:
-    """Index files lie in the segment's directory; anything that leads out of it is hostile."""
+    """Index files are in the segment's directory; a path that leads out of it is hostile."""
     if not is_plain_path(path):
         raise DamagedFile(f"segment {uuid} names a file outside its directory: {path[:200]!r}")
     return path

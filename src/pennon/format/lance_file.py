@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -86,6 +86,19 @@ class LanceFile:
             table = self._results(start, count, min(count, READ_BATCH)).to_table()
         if table.num_rows != count:
             raise DamagedFile(f"{self.where} gave {table.num_rows} rows where {count} were asked for")
+        return table
+
+    def take(self, rows: Sequence[int]) -> pa.Table:
+        """Single rows, ascending."""
+        _count(reads=1, rows=len(rows))
+        if not rows:
+            return self.schema.empty_table()
+        with _damage(self.where):
+            with self._reading:
+                results = self._reader.take_rows(list(rows))
+            table = results.to_table()
+        if table.num_rows != len(rows):
+            raise DamagedFile(f"{self.where} gave {table.num_rows} rows where {len(rows)} were asked for")
         return table
 
     def read_global_buffer(self, number: int) -> bytes:

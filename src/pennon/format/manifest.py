@@ -82,7 +82,6 @@ class Manifest:
     max_fragment_id: int
     next_row_id: int
     reader_flags: int
-    writer_flags: int
     base_paths: Mapping[int, BasePath]
 
     @property
@@ -163,7 +162,6 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         max_fragment_id=proto.max_fragment_id,
         next_row_id=proto.next_row_id,
         reader_flags=proto.reader_feature_flags,
-        writer_flags=proto.writer_feature_flags,
         base_paths={base.id: BasePath(base.path, base.is_dataset_root) for base in proto.base_paths},
     )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from pennon.errors import DamagedFile, DamagedTable, PennonError, StoreUnavailable, UnsupportedTable
-from pennon.format.index_metadata import segments_from_proto
-from pennon.format.manifest import READER_FLAGS, VERSIONS, Manifest, manifest_paths, manifest_protos
+from pennon.format.index_metadata import INDICES, segments_from_proto
+from pennon.format.manifest import READER_FLAGS, VERSIONS, Manifest, manifest_paths, manifest_protos, read_manifest
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot
-from pennon.format.store import Store, reading
+from pennon.format.store import Store, translate_read_errors
 
 DATA = "data"
 # Branches keep their versions below it, and share the files they started with.
@@ -57,10 +57,37 @@ def unnamed(snapshot: Snapshot, paths: set[str], read: set[str] | None = None) -
     return Unnamed(left, manifests)
 
 
+def delete_unless_named(store: Store, written: Set[str], read_version: int) -> None:
+    """Delete index directories and data files written by a job that read `read_version` and did not commit them.
+
+    A commit may have succeeded although its writer got an error, so what a later version names is kept. All of it is
+    kept where a later version cannot be read: `orphans` finds it later.
+    """
+    named = _named_since(store, read_version)
+    if named is None:
+        return
+    for path in written - named:
+        if path.startswith(f"{INDICES}/"):
+            store.delete_directory(path)
+        elif store.exists(path):
+            store.delete(path)
+
+
+def _named_since(store: Store, read_version: int) -> set[str] | None:
+    """What the versions after `read_version` name; None where one of them is gone or cannot be read."""
+    try:
+        later = sorted(version for version in manifest_paths(store) if version > read_version)
+        if later and later != [*range(read_version + 1, later[-1] + 1)]:
+            return None
+        return {path for version in later for path in _named_by(read_manifest(store, version))}
+    except (PennonError, OSError):
+        return None
+
+
 def _newest(snapshot: Snapshot) -> Snapshot:
     what = f"the newest version of {snapshot.uri}"
     try:
-        with reading(what):
+        with translate_read_errors(what):
             return snapshot.latest()
     except StoreUnavailable:
         raise

@@ -14,14 +14,14 @@ from pennon.errors import DamagedTable
 from pennon.format.addresses import OFFSET_BITS, Addresses, split_by_fragment
 from pennon.format.manifest import Fragment
 from pennon.format.protobuf_wire import fields
-from pennon.format.store import reading
+from pennon.format.store import translate_read_errors
 
 RowIds = npt.NDArray[np.uint64]
 
 
 def read_row_ids(dataset: lance.LanceDataset, fragment: Fragment) -> RowIds:
     """The stable id of each physical row of a fragment, by offset."""
-    with reading(f"the row ids of fragment {fragment.id} of {dataset.uri}"):
+    with translate_read_errors(f"the row ids of fragment {fragment.id} of {dataset.uri}"):
         ids = _read(dataset, fragment)
     if len(ids) != fragment.physical_rows:
         raise DamagedTable(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from pennon.errors import ColumnNotFound, UnsupportedColumn
 from pennon.format.pb import lance_pb2 as pb
+from pennon.text import did_you_mean, sql_identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,7 @@ class Columns:
     def get(self, path: str, table: str) -> Column:
         column = self.find(path)
         if column is None:
-            near = difflib.get_close_matches(path, self._by_path, n=3)
-            known = ", ".join(near or list(self._by_path)[:10])
-            raise ColumnNotFound(f"table {table} has no column {path!r}", f"Did you mean one of: {known}?")
+            raise ColumnNotFound(f"table {table} has no column {path!r}", did_you_mean(path, self._by_path))
         if column.field_id in self._unreadable:
             raise UnsupportedColumn(
                 f"pylance cannot read a column named {path!r}, with a backtick or nothing in its name", "Rename it"
@@ -91,4 +89,4 @@ def stored_values(array: pa.Array) -> pa.Array:
 
 def quote_identifier(name: str) -> str:
     """A name as Lance's paths spell it: in backticks where it would read as more than one part."""
-    return f"`{name.replace('`', '``')}`" if "." in name or "`" in name else name
+    return sql_identifier(name) if "." in name or "`" in name else name

@@ -20,7 +20,7 @@ from pyroaring import BitMap, FrozenBitMap
 
 from pennon.errors import DamagedFile
 from pennon.format.addresses import read_fragment_bitmap
-from pennon.format.index_metadata import IndexFile, IndexSegment
+from pennon.format.index_metadata import IndexFile, IndexSegment, segment_directory
 from pennon.format.store import Store
 
 CONTENTS_FILE = "pennon-contents.json"
@@ -45,7 +45,7 @@ def write_contents(store: Store, uuid: str, fragments: Iterable[int], row_ids_be
     }
     text = json.dumps(recorded, separators=(",", ":")).encode()
     content = b"%08x %s" % (zlib.crc32(text), text)
-    store.write(f"_indices/{uuid}/{CONTENTS_FILE}", content)
+    store.write(f"{segment_directory(uuid)}/{CONTENTS_FILE}", content)
     return IndexFile(CONTENTS_FILE, len(content))
 
 

@@ -1,71 +1,29 @@
-"""One version of a table, pinned: its manifest, its rows, what is deleted in it."""
+"""One version of a table, pinned: its address, manifest, schema and columns. `rows` reads its rows."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import lance
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from pyroaring import BitMap
 
-from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError, StoreUnavailable, TableNotFound
-from pennon.format.addresses import (
-    OFFSET_BITS,
-    Addresses,
-    fragment_bounds,
-    offset_of,
-    serialize_allowlist,
-    split_by_fragment,
-)
-from pennon.format.deletions import read_deleted_offsets
+from pennon.errors import DamagedTable, InvalidArgument, PennonError, TableNotFound
 from pennon.format.failures import ARGUMENT, answering, first_line, is_missing, store_failure
-from pennon.format.fragment_reuse_file import check_external
-from pennon.format.manifest import Manifest, read_manifest
-from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
-from pennon.format.schema import Column, Columns, stored_values
-from pennon.format.store import Location, Store, open_store, panics, reading
-
-SCAN_BATCH = 1 << 17
-WIDE_READAHEAD = 2
-# Rows fetched one by one cost about twenty times as much as rows of a scan.
-TAKEN_SHARE = 0.05
-ADDRESS = "_rowaddr"
-ROW_ID = "_rowid"
+from pennon.format.rows import RowReader
+from pennon.format.schema import Column, Columns
+from pennon.format.store import Location, translate_panics, translate_read_errors
 
 
-@dataclass(frozen=True)
-class ScanSlice:
-    """Live rows [offset, offset + limit) of some fragments; all of them without a limit."""
-
-    fragments: tuple[int, ...]
-    offset: int = 0
-    limit: int | None = None
-
-
-class Snapshot:
+class Snapshot(RowReader):
     """A table at one version. Everything read through it is read at that version."""
-
-    def __init__(self, location: Location, dataset: lance.LanceDataset) -> None:
-        self.location = location
-        self.dataset = dataset
-        self.store: Store = open_store(location)
-        self.manifest: Manifest = read_manifest(self.store, dataset.version)
-        self._deleted: dict[int, npt.NDArray[np.uint32]] = {}
-        self._row_ids: dict[int, RowIds] = {}
-        self._fragments: dict[int, lance.LanceFragment] = {}
 
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
         """TableNotFound only where the store answered that there is none."""
         try:
-            with panics(f"the table at {location.shown}"):
+            with translate_panics(f"the table at {location.shown}"):
                 dataset = lance.dataset(location.uri, version=version, storage_options=location.storage_options)
         except PennonError:
             raise
@@ -83,18 +41,18 @@ class Snapshot:
         return self if newest == self.version else Snapshot.open(self.location, newest)
 
     @property
-    def uri(self) -> str:
-        """The address, as texts may show it."""
-        return self.location.shown
-
-    @property
     def version(self) -> int:
         return self.manifest.version
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, as Arrow describes them."""
+        with translate_read_errors(f"the schema of {self.uri}"):
+            return self.dataset.schema
+
     @cached_property
     def columns(self) -> Columns:
-        with reading(f"the schema of {self.uri}"):
-            return Columns(self.manifest.fields, self.dataset.schema)
+        return Columns(self.manifest.fields, self.schema)
 
     @cached_property
     def column_types(self) -> dict[str, pa.DataType]:
@@ -109,242 +67,6 @@ class Snapshot:
 
     def column(self, path: str) -> Column:
         return self.columns.get(path, self.uri)
-
-    def deleted_offsets(self, fragment: int) -> npt.NDArray[np.uint32]:
-        if fragment not in self._deleted:
-            described = self.manifest.fragments[fragment]
-            base = described.deletion_file.base_id if described.deletion_file else None
-            self._deleted[fragment] = read_deleted_offsets(self.store_of(base), described)
-        return self._deleted[fragment]
-
-    def store_of(self, base_id: int | None) -> Store:
-        """The files of this table, or of the one that a branch or a shallow clone shares a file with."""
-        if base_id is None:
-            return self.store
-        base, remedy = self.manifest.base_paths.get(base_id), "Restore the manifest, or an older version"
-        if base is None or not base.is_dataset_root:
-            problem = f"a file of {self.uri} lies below base path {base_id}, which is not the root of a table"
-            raise DamagedTable(problem, remedy)
-        try:
-            return open_store(Location.of(base.path, self.location.storage_options))
-        except StoreUnavailable:
-            raise
-        except (ValueError, OSError, RuntimeError) as error:
-            problem = f"base path {base_id} of {self.uri} cannot be opened: {first_line(error)}"
-            raise DamagedTable(problem, remedy) from error
-
-    def row_ids(self, fragment: int) -> RowIds:
-        if fragment not in self._row_ids:
-            self._row_ids[fragment] = read_row_ids(self.dataset, self.manifest.fragments[fragment])
-        return self._row_ids[fragment]
-
-    @cached_property
-    def address_of_id(self) -> AddressOfId:
-        return AddressOfId(self.manifest.fragments.values(), self.row_ids, self.deleted_offsets)
-
-    @cached_property
-    def _rows(self) -> lance.LanceDataset:
-        """The dataset, to read rows from. pylance may go through the row ids of all fragments then, and allocates
-        whatever they span."""
-        if self.manifest.has_stable_row_ids:
-            for fragment in self.manifest.fragments.values():
-                try:
-                    check_sequence(fragment.inline_row_ids or b"", fragment.physical_rows)
-                except ValueError as error:
-                    raise DamagedTable(f"fragment {fragment.id} of {self.uri} has no sound row ids: {error}") from error
-        return self.dataset
-
-    def deleted_addresses(self, fragments: BitMap) -> Addresses:
-        """Ascending addresses of the deleted rows of some live fragments."""
-        marked = [f for f in fragments if self.manifest.fragments[f].deletion_file is not None]
-        parts = [self.deleted_offsets(f) | (np.uint64(f) << OFFSET_BITS) for f in marked]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
-
-    def keep_live(self, addresses: Addresses, fragments: BitMap) -> Addresses:
-        """The (ascending) addresses that lie in the given live fragments and are not deleted."""
-        if len(addresses) == 0:
-            return addresses
-        pieces: list[Addresses] = []
-        for fragment, (start, stop) in fragment_bounds(addresses).items():
-            if fragment not in fragments or fragment not in self.manifest.fragments:
-                continue
-            piece = addresses[start:stop]
-            if self.manifest.fragments[fragment].deletion_file is not None:
-                deleted = self.deleted_offsets(fragment)
-                piece = piece[~np.isin(offset_of(piece), deleted, assume_unique=True)]
-            pieces.append(piece)
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces) if pieces else addresses[:0]
-
-    def scan_column(
-        self, column: Column, part: ScanSlice, batch_rows: int = SCAN_BATCH
-    ) -> Iterator[tuple[pa.Array, Addresses]]:
-        """Live values of one column and their addresses, batch by batch. Where batches are few rows, because those are
-        wide, few batches are read ahead."""
-        chosen = [self._fragment(f) for f in part.fragments]
-        if not chosen:
-            return
-        scanner = self._rows.scanner(
-            columns=[column.path],
-            fragments=chosen,
-            with_row_address=True,
-            batch_size=batch_rows,
-            batch_readahead=None if batch_rows >= SCAN_BATCH else WIDE_READAHEAD,
-            offset=part.offset or None,
-            limit=part.limit,
-            use_scalar_index=False,
-        )
-        with self.reading_rows():
-            for batch in scanner.to_batches():
-                if batch.num_rows:
-                    yield stored_values(batch.column(0)), batch.column(ADDRESS).to_numpy()
-
-    def slice_rows(self, part: ScanSlice) -> int:
-        return (
-            part.limit if part.limit is not None else sum(self.manifest.fragments[f].live_rows for f in part.fragments)
-        )
-
-    def sample_slice(
-        self, column: Column, part: ScanSlice, rows: int, seed: int, batch_rows: int = SCAN_BATCH
-    ) -> Iterator[pa.Array]:
-        """`rows` values of a slice's live rows, drawn evenly and without repetition, piece by piece."""
-        total = self.slice_rows(part)
-        picks = np.sort(np.random.default_rng(seed).choice(total, min(rows, total), replace=False, shuffle=False))
-        if len(picks) < TAKEN_SHARE * total:
-            yield from self._take_positions(column, part, picks)
-            return
-        start = 0
-        for values, _ in self.scan_column(column, part, batch_rows):
-            low, high = np.searchsorted(picks, [start, start + len(values)])
-            yield values.take(pa.array(picks[low:high] - start)) if high - low < len(values) else values
-            start += len(values)
-
-    def _take_positions(self, column: Column, part: ScanSlice, picks: npt.NDArray[np.int64]) -> Iterator[pa.Array]:
-        start = -part.offset
-        for fragment in part.fragments:
-            end = start + self.manifest.fragments[fragment].live_rows
-            low, high = np.searchsorted(picks, [start, end])
-            if high > low:
-                with self.reading_rows():
-                    taken = self._fragment(fragment).take((picks[low:high] - start).tolist(), columns=[column.path])
-                yield stored_values(_unwrapped(taken.column(0).combine_chunks()))
-            start = end
-
-    def sample_column(self, column: Column, fragments: Iterable[int], rows: int, seed: int) -> pa.Array:
-        """About `rows` values of live rows, drawn evenly."""
-        chosen = [self.manifest.fragments[f] for f in fragments]
-        total = sum(f.physical_rows for f in chosen)
-        if total == 0:
-            return pa.array([], column.type)
-        if total <= rows:
-            batches = [values for values, _ in self.scan_column(column, ScanSlice(tuple(f.id for f in chosen)))]
-            return pa.concat_arrays(batches) if batches else pa.array([], column.type)
-        picks = np.unique(np.random.default_rng(seed).integers(0, total, rows))
-        starts = np.cumsum([0] + [f.physical_rows for f in chosen])
-        wanted: dict[int, npt.NDArray[np.uint32]] = {}
-        for fragment, start, end in zip(chosen, starts, starts[1:], strict=False):
-            low, high = np.searchsorted(picks, [start, end])
-            if high > low:
-                wanted[fragment.id] = (picks[low:high] - start).astype(np.uint32)
-        with self.reading_rows():
-            return stored_values(self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks())
-
-    def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
-        """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:
-        a nested one would come wrapped in its structs."""
-        with self.reading_rows():
-            return self._take(addresses, columns)
-
-    def _take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
-        rows = split_by_fragment(addresses)
-        if len(rows) == 1:
-            # pylance counts the rows of one fragment without the deleted ones, and fetches them twice as fast.
-            [(fragment, offsets)] = rows.items()
-            if self.manifest.fragments[fragment].deletion_file is not None:
-                offsets = offsets - self.deleted_offsets(fragment).searchsorted(offsets).astype(np.uint32)
-            return self._fragment(fragment).take(offsets.tolist(), columns=columns)
-        ids = ids_of(addresses, self.row_ids) if self.manifest.has_stable_row_ids else addresses
-        return self._rows._take_rows(ids.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
-
-    def take_in_order(self, addresses: Addresses, columns: list[str]) -> pa.Table:
-        """A few rows at live addresses in any order, some perhaps several times, as they are asked for."""
-        if not self.manifest.has_stable_row_ids:
-            with self.reading_rows():
-                return self._rows._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
-        ascending, places = np.unique(addresses, return_inverse=True)
-        return self.take(ascending, columns).take(pa.array(places))
-
-    def project(self, fragment: int, expressions: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-        """SQL expressions over the live rows of a fragment, in their order."""
-        chosen = [self._fragment(fragment)]
-        with answering(f"rows of {self.uri}"):
-            yield from self._rows.scanner(columns=dict(expressions), fragments=chosen).to_batches()
-
-    def first_row(self, expressions: Mapping[str, str]) -> pa.Table:
-        """Expressions over one row, if there is any; ValueError or OSError where they make no sense over this table."""
-        with answering(f"rows of {self.uri}"):
-            return self._rows.scanner(columns=dict(expressions), limit=1).to_table()
-
-    def count_in_fragment(self, fragment: int, filter: str) -> int:
-        scanner = self._rows.scanner(
-            columns=[], filter=filter, fragments=[self._fragment(fragment)], with_row_id=True, use_scalar_index=False
-        )
-        with answering(f"rows of {self.uri}"):
-            return sum(batch.num_rows for batch in scanner.to_batches())
-
-    def reading_rows(self) -> AbstractContextManager[None]:
-        """While rows are fetched: what is wrong with the table's own files becomes `DamagedTable`, and a store that
-        does not answer `StoreUnavailable`."""
-        return reading(f"rows of {self.uri}")
-
-    def _fragment(self, fragment: int) -> lance.LanceFragment:
-        if fragment not in self._fragments:
-            found = self._rows.get_fragment(fragment)
-            self._check_deletions([fragment])
-            if found is None:
-                raise DamagedTable(f"{self.uri} has no fragment {fragment}, which its manifest lists")
-            self._fragments[fragment] = found
-        return self._fragments[fragment]
-
-    def scanner(self, rows: Mapping[int, npt.NDArray[np.uint32] | None], **options: Any) -> lance.LanceScanner:
-        """A scan of the named fragments, limited to the given offsets where there are some (None: every row)."""
-        if options.get("filter") is not None:
-            self._check_moves()
-        allowlist = None
-        if any(offsets is not None for offsets in rows.values()):
-            allowlist = serialize_allowlist(self._scan_domain(rows))
-        fragments = None
-        if len(rows) != len(self.manifest.fragments):
-            fragments = [self._fragment(f) for f in sorted(rows)]
-        else:
-            self._check_deletions(rows)
-        return self._rows.scanner(fragments=fragments, row_addr_allowlist=allowlist, use_scalar_index=False, **options)
-
-    def _check_moves(self) -> None:
-        """pylance reads the Fragment Reuse Index before it filters, and allocates what it says of a file of its own."""
-        if self.store.is_local:
-            try:
-                segment = self.manifest.reuse_segment
-                if segment is not None:
-                    check_external(self.store_of(segment.base_id), segment)
-            except DamagedFile as error:
-                raise DamagedTable(error.problem, "Restore the file, or an older version of the table") from error
-
-    def _check_deletions(self, fragments: Iterable[int]) -> None:
-        """Deletion files, before pylance reads them: it allocates whatever a damaged one says, and where it cannot, it
-        ends the process. On an object store that would cost a request for each."""
-        for fragment in fragments:
-            deletion = self.manifest.fragments[fragment].deletion_file
-            if deletion is not None and self.store_of(deletion.base_id).is_local:
-                self.deleted_offsets(fragment)
-
-    def _scan_domain(
-        self, rows: Mapping[int, npt.NDArray[np.uint32] | None]
-    ) -> Mapping[int, npt.NDArray[np.uint32] | None]:
-        """pylance's allowlist speaks of row ids: addresses on ordinary tables, stable ids on the others."""
-        if not self.manifest.has_stable_row_ids:
-            return rows
-        ids = [self.row_ids(f) if o is None else self.row_ids(f)[o] for f, o in rows.items()]
-        return dict(split_by_fragment(np.unique(np.concatenate(ids))))
 
 
 @dataclass(frozen=True)
@@ -363,13 +85,6 @@ class Pin:
 @lru_cache(maxsize=4)
 def _open_pin(pin: Pin) -> Snapshot:
     return Snapshot.open(pin.location, pin.version)
-
-
-def _unwrapped(array: pa.Array) -> pa.Array:
-    """A nested column, fetched by row, comes inside its structs."""
-    while pa.types.is_struct(array.type):
-        [array] = array.flatten()
-    return array
 
 
 def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:

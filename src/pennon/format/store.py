@@ -18,7 +18,7 @@ from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
 from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError
 from pennon.format.failures import answering, first_line, store_failure
 from pennon.format.footer import check_footer
-from pennon.redact import address, remember, scrub
+from pennon.secrets import redact_address, redact_exception, register_secrets
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Location:
 
     @property
     def shown(self) -> str:
-        return address(self.uri)
+        return redact_address(self.uri)
 
     def __repr__(self) -> str:
         return f"Location({self.shown!r})"
@@ -51,7 +51,7 @@ class Location:
         return Location, (self.uri, self.options)
 
     def __post_init__(self) -> None:
-        remember(self.uri, dict(self.options))
+        register_secrets(self.uri, dict(self.options))
         if urlparse(self.uri).scheme == "memory":
             raise InvalidArgument(
                 "memory:// tables are private to one handle and cannot carry an index",
@@ -214,29 +214,29 @@ def open_store(location: Location) -> Store:
 
 
 @contextmanager
-def panics(what: str) -> Generator[None]:
-    """A Rust panic, which is no Exception, becomes `DamagedTable`; what pylance reports by errors stays."""
+def translate_panics(what: str) -> Generator[None]:
+    """Raise `DamagedTable` for a Rust panic, which is not an Exception; errors of pylance pass unchanged."""
     try:
         yield
     except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit) as error:
-        scrub(error)
+        redact_exception(error)
         raise
     except BaseException as error:
-        scrub(error)
+        redact_exception(error)
         failure = store_failure(error, what)
         raise failure or DamagedTable(f"{what} cannot be read: {first_line(error)}", "Restore its files") from error
 
 
 @contextmanager
-def reading(what: str) -> Generator[None]:
-    """Whatever pylance and Arrow raise on a table's bad files is `DamagedTable`, a Rust panic (a BaseException) too;
+def translate_read_errors(what: str) -> Generator[None]:
+    """Raise `DamagedTable` for whatever pylance and Arrow raise on invalid files, including Rust panics, and
     `StoreUnavailable` where the store did not answer."""
     try:
         yield
     except (PennonError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
-        scrub(error)
+        redact_exception(error)
         failure = store_failure(error, what)
         if failure is not None:
             raise failure from error
