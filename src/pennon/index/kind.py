@@ -2,76 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
+from pyroaring import FrozenBitMap
 
 from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.row_set import RowSet
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
+from pennon.index.conditions import Condition
+from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.intervals import Interval
+from pennon.index.options import IndexOptions
 
 
-class Family(Enum):
-    """What an index answers: which rows satisfy a predicate, or which vectors are nearest to one."""
+class Query(Enum):
+    """What users ask an index for: the rows of a filter, the nearest vectors, the best matching texts."""
 
-    SCALAR = "scalar"
-    VECTOR = "vector"
+    FILTER = "filter"
+    NEAREST = "nearest"
+    TEXT = "text"
+
+
+class Precision(Enum):
+    """How an index answers a condition: with its very rows, or with more of them, to be checked."""
+
+    EXACT = "exact"
+    SUPERSET = "superset"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a search costs at most, known from what is read first: parts of the index to be read (pages, zones,
+    postings), rows found, and runs of neighboring rows that those are read in. Without `runs`, every row by itself."""
+
+    pages: int
+    rows: int
+    runs: int | None = None
+
+    @property
+    def row_runs(self) -> int:
+        return self.rows if self.runs is None else self.runs
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(self.pages + other.pages, self.rows + other.rows, self.row_runs + other.row_runs)
 
 
 class OpenSegment(Protocol):
     """A segment, opened and checked."""
 
-    def stored_ids(self) -> Iterator[Addresses]:
-        """Every id in the files as it stands there, in any order, whatever the coverage says."""
-        ...
-
-
-class ScalarSegment(OpenSegment, Protocol):
-    """An opened segment that answers predicates on one column."""
-
     @property
-    def capacity(self) -> int:
-        """How many rows it can hold at most."""
+    def capacity(self) -> int | None:
+        """How many rows it can hold at most, where every covered row has an entry; None where that is not so."""
         ...
 
-    def search(self, intervals: Sequence[Interval], nulls: bool) -> Addresses: ...
+    def stored_ids(self) -> Iterator[Addresses]:
+        """Every id in the files as it is there, in any order, whatever the coverage is."""
+        ...
 
-    def estimate(self, intervals: Sequence[Interval], nulls: bool) -> Estimate: ...
+    def describe(self) -> Description:
+        """For the report, from what is read when it is opened."""
+        ...
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What a search would cost at most, known from the lookup alone."""
+class FilterSegment(OpenSegment, Protocol):
+    """An opened segment that answers conditions on one column. Only conditions that its kind answers are asked."""
 
-    pages: int
-    rows: int
+    def estimate(self, condition: Condition) -> Estimate:
+        """From what is read when a segment is opened; cheap."""
+        ...
+
+    def search(self, condition: Condition) -> RowSet:
+        """The stored ids of the rows, at the addresses that the Fragment Reuse Index maps them to. Deleted rows and
+        rows of fragments that the segment does not cover may be among them. May raise DamagedFile."""
+        ...
 
 
 class IndexKind(Protocol):
-    """What every kind of index can say of itself."""
+    """What every kind of index knows about itself."""
 
-    @property
-    def family(self) -> Family: ...
+    # The index types that users ask for when they create one, and the options of each.
+    options: ClassVar[Mapping[str, type[IndexOptions]]]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What users ask for when they create one."""
+        """The index types, which are the keys of `options`."""
+        ...
+
+    @property
+    def queries(self) -> frozenset[Query]:
+        """What its segments can be asked for."""
         ...
 
     @property
     def type_names(self) -> frozenset[str]:
-        """What may stand after the last slash of a type URL, in lower case."""
+        """What may follow the last slash of a type URL, in lower case."""
         ...
 
     def claims(self, segment: IndexSegment) -> bool:
-        """Whether a segment is of this kind, as far as the manifest tells."""
+        """Whether a segment is of this kind, as far as the manifest records it."""
         ...
 
     @property
@@ -80,19 +115,23 @@ class IndexKind(Protocol):
         ...
 
     def supports(self, type_: pa.DataType) -> bool:
-        """Whether a column of this type can carry such an index."""
+        """Whether a column of this type can have such an index."""
         ...
 
     def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        """Which of its names a segment goes by."""
+        """Which of its names a segment has."""
         ...
 
     def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
-        """Whether a segment's index version says what its ids mean in such a table."""
+        """Whether a segment's index version determines what its ids mean in such a table."""
+        ...
+
+    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
+        """The fragments listed in the manifest entry that the segment's files can hold rows of."""
         ...
 
     def objection(self, segment: IndexSegment) -> str | None:
-        """Why a segment of a known version cannot be used, as far as the manifest tells."""
+        """Why a segment of a known version cannot be used, as far as the manifest records it."""
         ...
 
     def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
@@ -103,6 +142,10 @@ class IndexKind(Protocol):
         """Whether stored ids are row addresses; they are stable row ids otherwise."""
         ...
 
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        """How a segment answers a condition on its column; None: not at all. Only the manifest is read."""
+        ...
+
     def open(
         self,
         snapshot: Snapshot,
@@ -110,4 +153,6 @@ class IndexKind(Protocol):
         column: Column,
         reuse: FragmentReuse | None,
         cache: ByteCache,
-    ) -> OpenSegment: ...
+    ) -> OpenSegment:
+        """May raise DamagedFile, or UnsupportedTable. A FilterSegment where the kind answers conditions."""
+        ...

@@ -2,22 +2,58 @@
 
 from __future__ import annotations
 
-from pennon.errors import UnknownIndexType
+from collections.abc import Mapping
+from typing import Any
+
+from pennon.errors import InvalidArgument, UnknownIndexType
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
+from pennon.index.bitmap.kind import BITMAP, LABEL_LIST
 from pennon.index.btree.kind import BTREE
+from pennon.index.inverted.kind import INVERTED
 from pennon.index.kind import IndexKind
+from pennon.index.ngram.kind import NGRAM
+from pennon.index.options import IndexOptions
 from pennon.index.vector.kind import VECTOR
+from pennon.index.zones.kind import BLOOM_FILTER, ZONE_MAP
 
-KINDS: tuple[IndexKind, ...] = (BTREE, VECTOR)
+KINDS: tuple[IndexKind, ...] = (BTREE, ZONE_MAP, BLOOM_FILTER, BITMAP, LABEL_LIST, NGRAM, INVERTED, VECTOR)
 
 
 def kind_named(name: str) -> IndexKind:
     for kind in KINDS:
         if name.upper() in kind.names:
             return kind
-    known = ", ".join(name for kind in KINDS for name in kind.names)
-    raise UnknownIndexType(f"unknown index type {name!r}", f"Pennon builds: {known}")
+    raise UnknownIndexType(f"unknown index type {name!r}", f"Pennon builds: {', '.join(index_types())}")
+
+
+def index_types() -> dict[str, type[IndexOptions]]:
+    """The options of every index type that Pennon builds, by the name of the type."""
+    return {name: cls for kind in KINDS for name, cls in kind.options.items()}
+
+
+def index_options(asked: str | IndexOptions, given: Mapping[str, Any]) -> IndexOptions:
+    """The options of an index to build, from an object or from the name of a type and keyword arguments.
+
+    Args:
+        asked: an options object, or the name of an index type in any case.
+        given: keyword arguments, where None is as good as none.
+
+    Raises:
+        UnknownIndexType: Pennon builds no such type.
+        InvalidArgument: an option that the type does not take, or a value that it does not allow.
+    """
+    if isinstance(asked, IndexOptions):
+        beside = [name for name, value in given.items() if value is not None]
+        if beside:
+            raise InvalidArgument(
+                f"{', '.join(beside)} given beside an object, {type(asked).__name__}(...)",
+                f"Give all options to {type(asked).__name__}(...)",
+            )
+        return asked.settled()
+    if not isinstance(asked, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(f"{asked!r} is not an index type", f"Use one of {', '.join(index_types())}, or an object")
+    return kind_named(asked).options[asked.upper()].of(given)
 
 
 def kind_of(segment: IndexSegment) -> IndexKind | None:
@@ -41,5 +77,5 @@ def why_unusable(snapshot: Snapshot, segment: IndexSegment) -> str | None:
         return "not on one column of the table"
     objection = kind.objection(segment)
     if objection is None and not kind.supports(column.type):
-        return f"Pennon does not support {kind.family.value} indices on columns of type {column.type}"
+        return f"Pennon does not support such an index on columns of type {column.type}"
     return objection

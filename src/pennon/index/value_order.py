@@ -221,7 +221,7 @@ def _argsort_bytes(
     padded = np.concatenate([data, np.zeros(_WORD, dtype=np.uint8)])
     words = np.ndarray(len(data) + 1, dtype=">u8", buffer=padded, strides=(1,))
     longest = int(lengths.max())
-    tied = np.arange(len(starts))  # positions in `order` that share everything so far with a neighbour
+    tied = np.arange(len(starts))  # positions in `order` that share everything so far with a neighbor
     group = np.zeros(len(starts), dtype=np.uint64)  # which tie each of them belongs to
     for depth in range(0, longest + _WORD, _WORD):
         rows = np.take(order, tied)

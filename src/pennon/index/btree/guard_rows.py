@@ -1,6 +1,6 @@
 """A guard row in every range of a range-partitioned tree.
 
-Stock Lance breaks a tree when all rows of a range are deleted and the fragments compacted with an immediate remap: it
+pylance Lance breaks a tree when all rows of a range are deleted and the fragments compacted with an immediate remap: it
 lists the range with 0 pages, and from then on every use of the index fails. A row that no compaction can remove keeps
 each range from becoming empty. Its address lies in the tombstone fragment, which no table has and no coverage names,
 so readers drop it like any row of a vanished fragment, and a remap leaves it alone, not knowing its address.

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
+from uuid import UUID
 
 import pyarrow as pa
+from pyroaring import FrozenBitMap
 
-from pennon.format.index_metadata import ADDRESSES_DESPITE_STABLE_IDS, IndexSegment
+from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
+from pennon.index.btree.options import BTree
 from pennon.index.btree.segment import BTreeSegment
+from pennon.index.btree.segment_uuid import fragments_below
 from pennon.index.cache import ByteCache
+from pennon.index.conditions import ColumnRanges, Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.kind import Family
+from pennon.index.kind import Precision, Query
+from pennon.index.options import IndexOptions, by_type
 from pennon.index.value_order import is_orderable
+
+# The index version of trees on tables with stable row ids. They hold addresses there, too.
+ADDRESSES_DESPITE_STABLE_IDS = 1
 
 
 @dataclass(frozen=True)
 class BTreeKind:
-    family: Family = Family.SCALAR
-    names: tuple[str, ...] = ("BTREE",)
+    queries: frozenset[Query] = frozenset({Query.FILTER})
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(BTree)
+    names: tuple[str, ...] = tuple(options)
     type_url: str = "/lance.table.BTreeIndexDetails"
     type_names: frozenset[str] = frozenset({"lance.table.btreeindexdetails", "lance.index.pb.btreeindexdetails"})
     versions: frozenset[int] = frozenset({0, 1})
@@ -36,6 +48,15 @@ class BTreeKind:
     def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
         return segment.index_version == self.version_for(stable_row_ids)
 
+    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
+        """Without the fragments that only pylance 13 or older added to the entry, see `segment_uuid`."""
+        if segment.index_version != ADDRESSES_DESPITE_STABLE_IDS or not segment.fragments:
+            return segment.fragments
+        limit = fragments_below(UUID(segment.uuid))
+        if limit is None or segment.fragments.max() < limit:
+            return segment.fragments
+        return segment.fragments & FrozenBitMap(range(limit))
+
     def objection(self, segment: IndexSegment) -> str | None:
         return None
 
@@ -43,11 +64,14 @@ class BTreeKind:
         return True
 
     def version_for(self, stable_row_ids: bool) -> int:
-        # Stock writes 0 on ordinary tables and 1 on tables with stable row ids; one name may not mix the two.
+        # pylance writes 0 on ordinary tables and 1 on tables with stable row ids; one name may not mix the two.
         return ADDRESSES_DESPITE_STABLE_IDS if stable_row_ids else 0
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         return index_version == ADDRESSES_DESPITE_STABLE_IDS or not stable_row_ids
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        return Precision.EXACT if isinstance(condition, ColumnRanges) else None
 
     def open(
         self,

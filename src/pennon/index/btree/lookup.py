@@ -25,7 +25,7 @@ from pennon.errors import BuildFailed, DamagedFile
 from pennon.format.index_metadata import IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Store
-from pennon.index.btree.bounds import Bounds, Positions
+from pennon.index.bounds import Bounds, Positions
 from pennon.index.checksums import Digests, digests_of
 from pennon.index.value_order import Side, SortedValues, is_sorted
 

@@ -182,7 +182,7 @@ class Sequence:
         return self._store.copy(f"{self._segment.directory}/{file.name}", target)
 
     def _read_page(self, file: PageFile, page: int) -> Run:
-        """A page that many neighbouring stretches lie in is read once."""
+        """A page that many neighboring stretches lie in is read once."""
         if self._last_page is None or self._last_page[0] != page:
             run = self._read_pages(file, page, page + 1)
             if self.lookup.batch_size > KEPT_ROWS:

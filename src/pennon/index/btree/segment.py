@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from pennon.errors import DamagedFile
-from pennon.format.addresses import Addresses
+from pennon.format.addresses import Addresses, sorted_unique
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
+from pennon.format.row_set import RowSet
 from pennon.format.store import Store
-from pennon.index.btree.bounds import Bounds, Positions
+from pennon.index.bounds import Bounds, Positions
+from pennon.index.btree.description import describe_lookup
 from pennon.index.btree.guard_rows import SENTINEL_ID
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
 from pennon.index.cache import ByteCache
+from pennon.index.conditions import ColumnRanges, Condition
+from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.intervals import Interval
 from pennon.index.kind import Estimate
 from pennon.index.value_order import SortedValues, is_sorted, same_value
 
-# Pages fetched by one read when a predicate needs many neighbours: 1 Mi rows at the default page size.
+# Pages fetched by one read when a predicate needs many neighbors: 1 Mi rows at the default page size.
 READ_PAGES = 256
 
 REMEDY = "Rebuild the index"
@@ -48,9 +51,9 @@ class Page:
 
 @dataclass(frozen=True)
 class _Question:
-    """Intervals, and for each the run of pages [start, stop) that may hold values of it."""
+    """A condition, and for each of its intervals the run of pages [start, stop) that may hold values of it."""
 
-    intervals: Sequence[Interval]
+    condition: ColumnRanges
     bounds: Bounds
     starts: Positions
     stops: Positions
@@ -86,32 +89,34 @@ class BTreeSegment:
         self._key = (store.location.uri, segment.uuid, reuse.uuid if reuse else None)
         self.lookup: PageLookup = cache.get_or_load((store.location.uri, segment.uuid, "lookup"), self._load_lookup)
 
-    def search(self, intervals: Sequence[Interval], nulls: bool) -> Addresses:
-        """Ids of the rows whose value lies in one of the (disjoint, ascending) intervals, or is NULL if asked for."""
+    def search(self, condition: Condition) -> RowSet:
         found: list[Addresses] = []
-        if nulls:
+        question = self._question(condition)
+        if question.condition.nulls:
             for _, page in self._pages(*self.lookup.pages_with_nulls()):
                 found.append(page.null_ids)
-        question = self._question(intervals)
         for start, stop in question.runs():
             for number, page in self._pages(start, stop):
                 first = int(question.stops.searchsorted(number, "right"))
                 last = int(question.starts.searchsorted(number, "right"))
                 found += page.ids_within(question.bounds, first, last)
-        return np.concatenate(found) if found else np.empty(0, dtype=np.uint64)
+        return RowSet.of_addresses(sorted_unique(np.concatenate(found))) if found else RowSet.none()
 
-    def estimate(self, intervals: Sequence[Interval], nulls: bool) -> Estimate:
+    def estimate(self, condition: Condition) -> Estimate:
         """What a search would read; the lookup alone answers."""
-        question = self._question(intervals)
+        question = self._question(condition)
         size = self.lookup.batch_size
         pages = sum(stop - start for start, stop in question.runs())
         # Of the first and the last page of an interval about half lies outside; points share their page.
         spans = question.stops - question.starts
         rows = min(int(np.maximum(spans - 1, 0).sum()) * size + pages * size // 2, pages * size)
-        if nulls:
+        if question.condition.nulls:
             start, stop = self.lookup.pages_with_nulls()
             pages, rows = pages + stop - start, rows + int(self.lookup.null_counts.sum())
         return Estimate(pages, rows)
+
+    def describe(self) -> Description:
+        return describe_lookup(self.lookup)
 
     @property
     def capacity(self) -> int:
@@ -125,12 +130,14 @@ class BTreeSegment:
             for batch in ids_only.batches(0, ids_only.num_rows):
                 yield batch.column(0).to_numpy()
 
-    def _question(self, intervals: Sequence[Interval]) -> _Question:
-        # A query estimates and then searches the same intervals.
+    def _question(self, condition: Condition) -> _Question:
+        # A query estimates and then searches the same condition.
         last = self._last
-        if last is None or last.intervals is not intervals:
-            bounds = Bounds(intervals, self._type)
-            self._last = last = _Question(intervals, bounds, *self.lookup.pages_with_values(bounds))
+        if last is None or last.condition is not condition:
+            if not isinstance(condition, ColumnRanges):
+                raise TypeError(f"a B-tree answers ranges of values only, not {type(condition).__name__}")
+            bounds = Bounds(condition.intervals, self._type)
+            self._last = last = _Question(condition, bounds, *self.lookup.pages_with_values(bounds))
         return last
 
     def _pages(self, start: int, stop: int) -> Iterator[tuple[int, Page]]:

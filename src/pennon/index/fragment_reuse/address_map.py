@@ -1,4 +1,4 @@
-"""Where rows went: a map of addresses, kept as runs of neighbouring rows that stayed neighbours.
+"""Where rows went: a map from old to new addresses, kept as runs of neighboring rows that stayed neighbors.
 
 Compaction moves whole fragments, so that a run is as long as there is no deleted row in between: the map of a billion
 rows has thousands of runs. Maps of one compaction after another are joined to one, and an address is looked up once.
@@ -25,12 +25,12 @@ CHUNK = 1 << 15
 # Rows are looked up by words of 64; where a word lies in a single run, how far that moves is all there is to know.
 WORD_BITS = np.uint64(6)
 SEVERAL = np.uint64(1 << 63)
-# A table of words takes more than it is worth where there are more of them, and few runs; and one of fragments where
-# their ids, by which it is as long, are higher. Whoever writes absurd ones cannot have it built.
+# Limits of the lookup tables. With more words than MOST_WORDS + WORDS_PER_RUN per run, or a fragment id above
+# MOST_FRAGMENTS, binary search is used instead; this also bounds the memory that a corrupt file can request.
 MOST_WORDS = 1 << 25
 WORDS_PER_RUN = 64
 MOST_FRAGMENTS = 1 << 24
-# Fragments of very different sizes would waste more than so many words for each one in use.
+# Unused words per used one beyond which fragments differ too much in size for the table of words.
 MOST_WASTE = 4
 
 # Deleted rows of a fragment that are listed one by one; beyond, they are looked for block by block.
@@ -42,7 +42,7 @@ UP_TO = (np.uint64(2) << np.arange(64, dtype=np.uint64)) - np.uint64(1)
 
 
 @dataclass(frozen=True, eq=False)
-class Moves:
+class AddressMap:
     """Rows of `fragments` are in a run and move with it, or they are gone. Rows of other fragments stay."""
 
     starts: Addresses  # ascending
@@ -51,12 +51,12 @@ class Moves:
     fragments: Fragments  # ascending
 
     @classmethod
-    def none(cls) -> Moves:
+    def none(cls) -> AddressMap:
         nothing = np.empty(0, dtype=np.uint64)
         return cls(nothing, nothing, nothing, np.empty(0, dtype=np.uint32))
 
     @classmethod
-    def of_runs(cls, runs: Sequence[tuple[int, Addresses, Addresses]], new: Sequence[tuple[int, int]]) -> Moves:
+    def of_runs(cls, runs: Sequence[tuple[int, Addresses, Addresses]], new: Sequence[tuple[int, int]]) -> AddressMap:
         """Of old fragments with the starts and lengths of their runs of surviving rows, which fill the new fragments
         (id, rows) one after another."""
         nothing = np.empty(0, dtype=np.uint64)
@@ -73,7 +73,7 @@ class Moves:
         return cls(pieces.starts[order], pieces.lengths[order], targets[order], fragments)
 
     @classmethod
-    def joined(cls, parts: Sequence[Moves]) -> Moves:
+    def joined(cls, parts: Sequence[AddressMap]) -> AddressMap:
         """Of fragments that differ."""
         starts, lengths, targets = (
             np.concatenate([np.empty(0, dtype=np.uint64), *arrays])
@@ -98,6 +98,23 @@ class Moves:
             others = np.flatnonzero(~alive)
         moved[others], alive[others] = self._apply_by_bits(addresses[others])
         return moved, alive
+
+    def apply_ranges(self, starts: Addresses, lengths: Addresses) -> tuple[Addresses, Addresses, npt.NDArray[np.intp]]:
+        """Ranges of addresses, each within one fragment, as the ranges that their rows are in now; and of each of those
+        which of the given ones it comes from. Rows that are gone leave gaps."""
+        stops, ends = starts + lengths, self.starts + self.lengths
+        moved = np.isin(fragment_of(starts), self.fragments)
+        first, last = np.searchsorted(ends, starts, "right"), np.searchsorted(self.starts, stops, "left")
+        counts = np.where(moved, np.maximum(last - first, 0), 0)
+        source = np.repeat(np.arange(len(starts)), counts)
+        run = np.arange(len(source)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        low, high = np.maximum(starts[source], self.starts[run]), np.minimum(stops[source], ends[run])
+        stays = np.flatnonzero(~moved)
+        return (
+            np.concatenate([starts[stays], self.targets[run] + (low - self.starts[run])]),
+            np.concatenate([lengths[stays], high - low]),
+            np.concatenate([stays, source]),
+        )
 
     @cached_property
     def _too_sparse(self) -> bool:
@@ -194,15 +211,15 @@ class Moves:
         before -= held
         return words, bits, before, np.concatenate([np.zeros((1, 2), dtype=np.uint64), runs])
 
-    def then(self, later: Moves) -> Moves:
+    def then(self, later: AddressMap) -> AddressMap:
         """Both, one after the other."""
         pieces = self._cut(sorted_unique(np.concatenate([later.starts, later.starts + later.lengths])))
         targets, alive = later._apply_by_search(pieces.targets)
-        kept = Moves(pieces.starts[alive], pieces.lengths[alive], targets[alive], self.fragments)
-        return Moves.joined([kept, later])
+        kept = AddressMap(pieces.starts[alive], pieces.lengths[alive], targets[alive], self.fragments)
+        return AddressMap.joined([kept, later])
 
-    def _cut(self, edges: Addresses) -> Moves:
-        """The same moves in shorter runs: none has one of these addresses inside of what it becomes."""
+    def _cut(self, edges: Addresses) -> AddressMap:
+        """The same map in shorter runs: none has one of these addresses inside of what it becomes."""
         ends = self.targets + self.lengths
         low, high = np.searchsorted(edges, self.targets, "right"), np.searchsorted(edges, ends, "left")
         cuts = np.maximum(high - low, 0)
@@ -215,7 +232,7 @@ class Moves:
         starts = self.starts[run] + (targets - self.targets[run])
         stops = ends[run]
         stops[np.flatnonzero(inner) - 1] = targets[inner]
-        return Moves(starts, stops - targets, targets, self.fragments)
+        return AddressMap(starts, stops - targets, targets, self.fragments)
 
 
 def surviving_runs(survivors: BitMap64, fragment: int, physical_rows: int) -> tuple[int, Addresses, Addresses]:
@@ -233,8 +250,8 @@ def surviving_runs(survivors: BitMap64, fragment: int, physical_rows: int) -> tu
 
 
 def _runs_by_block(survivors: BitMap64, begin: int, end: int) -> tuple[Addresses, Addresses]:
-    """The same where so many rows are gone that they cannot be listed, though a few bytes may say so. Blocks that are
-    whole, or empty, are not looked into."""
+    """The same where more rows are gone than can be listed, which a few bytes can encode. Blocks that are whole or
+    empty are not read."""
     edges: list[Addresses] = []
     for low in range(begin, end, BLOCK_ROWS):
         high = min(low + BLOCK_ROWS, end)

@@ -1,6 +1,6 @@
-"""The Fragment Reuse Index (FRI): where compaction moved rows that index files still know by their old addresses.
+"""The Fragment Reuse Index (FRI): where compaction moved rows that index files still name by their old addresses.
 
-Each version holds groups; a group says which rows of its old fragments survived, and they fill its new fragments in
+Each version holds groups; a group records which rows of its old fragments survived, and they fill its new fragments in
 order: old fragments as recorded, offsets ascending. Versions apply oldest first, to every stored address.
 """
 
@@ -25,7 +25,7 @@ from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
 from pennon.index.cache import SHARED_CACHE
-from pennon.index.fragment_reuse.address_map import Moves, surviving_runs
+from pennon.index.fragment_reuse.address_map import AddressMap, surviving_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ReuseGroup:
     old: tuple[FragmentDigest, ...]
     new: tuple[FragmentDigest, ...]
     known: bool
-    moves: Moves
+    address_map: AddressMap
 
     def advance(self, fragments: BitMap) -> None:
         """Move coverage in place: all old fragments covered -> the new ones are, some -> neither old nor new are."""
@@ -66,7 +66,7 @@ class ReuseVersion:
 
 @dataclass(frozen=True)
 class FragmentReuse:
-    """All outstanding moves of a table, oldest first. `content` is what was read."""
+    """All outstanding compactions of a table, oldest first. `content` is what was read."""
 
     uuid: str
     versions: tuple[ReuseVersion, ...]
@@ -93,14 +93,14 @@ class FragmentReuse:
 
     def remap(self, addresses: Addresses) -> tuple[Addresses, npt.NDArray[np.bool_]]:
         """Today's address of each stored one, and whether the row still exists."""
-        return self.moves.apply(addresses)
+        return self.address_map.apply(addresses)
 
     @cached_property
-    def moves(self) -> Moves:
+    def address_map(self) -> AddressMap:
         """All versions at once. The newest first: only the runs of the version that is added are cut then."""
-        result = Moves.none()
+        result = AddressMap.none()
         for version in reversed(self.versions):
-            result = Moves.joined([group.moves for group in version.groups]).then(result)
+            result = AddressMap.joined([group.address_map for group in version.groups]).then(result)
         return result
 
     @cached_property
@@ -112,7 +112,7 @@ class FragmentReuse:
         return BitMap(d.id for version in self.versions for group in version.groups for d in group.new)
 
     def contradiction(self, fragments: Mapping[int, Fragment]) -> str | None:
-        """Why these moves cannot have led to the fragments of a table, None when they can."""
+        """Why these compactions cannot have led to the fragments of a table, None when they can."""
         for digest in (d for version in self.versions for group in version.groups for d in group.new):
             there = fragments.get(digest.id)
             if there is not None and there.physical_rows != digest.physical_rows:
@@ -143,7 +143,7 @@ def read_fragment_reuse(snapshot: Snapshot) -> FragmentReuse | None:
     return known
 
 
-def read_moves(store: Store, path: str) -> FragmentReuse:
+def read_address_map(store: Store, path: str) -> FragmentReuse:
     """A compaction that is under way, from a file of its job."""
     return _parse(store.read(path), f"the file {store.describe(path)}", "", 0, tagged=False)
 
@@ -151,7 +151,7 @@ def read_moves(store: Store, path: str) -> FragmentReuse:
 def _read(snapshot: Snapshot, segment: IndexSegment) -> FragmentReuse:
     where = f"the Fragment Reuse Index of {snapshot.uri}"
     raw = read_content(snapshot.store_of(segment.base_id), segment)
-    # A tagged entry below index version 1 is not honoured by any reader.
+    # A tagged entry below index version 1 is not honored by any reader.
     return _parse(raw, where, segment.uuid, segment.dataset_version, tagged=segment.index_version >= 1)
 
 
@@ -184,29 +184,14 @@ def _check_once(versions: Sequence[ReuseVersion], where: str) -> None:
             seen.add(digest.id)
 
 
-def effective_coverage(
-    segment: IndexSegment, snapshot: Snapshot, reuse: FragmentReuse | None, siblings: Sequence[IndexSegment] = ()
-) -> BitMap:
-    """The live fragments a segment answers for in this version."""
-    coverage = BitMap(segment.fragments)
-    if reuse is not None:
-        coverage = reuse.effective(coverage)
-        if reuse.tagged:
-            # The tagged form leaves stored bitmaps alone; what a sibling lists by itself is the sibling's.
-            for sibling in siblings:
-                if sibling.uuid != segment.uuid:
-                    coverage -= BitMap(sibling.fragments)
-    return coverage & snapshot.manifest.live
-
-
 def _group(
     old: Sequence[pb.FragmentDigest], new: Sequence[pb.FragmentDigest], survivors: bytes | None, where: str
 ) -> ReuseGroup:
     old_digests, new_digests = tuple(map(_digest, old)), tuple(map(_digest, new))
     if survivors is None:
         nothing = np.empty(0, dtype=np.uint64)
-        moves = Moves.of_runs([(d.id, nothing, nothing) for d in old_digests], [])
-        return ReuseGroup(old_digests, new_digests, False, moves)
+        address_map = AddressMap.of_runs([(d.id, nothing, nothing) for d in old_digests], [])
+        return ReuseGroup(old_digests, new_digests, False, address_map)
     addresses = read_address_bitmap(survivors, where)
     if len(addresses) != sum(d.physical_rows for d in new_digests):
         raise DamagedFile(
@@ -217,7 +202,7 @@ def _group(
     if sum(int(lengths.sum()) for _, _, lengths in runs) != len(addresses):
         raise DamagedFile(f"{where} moves rows of fragments it does not name")
     return ReuseGroup(
-        old_digests, new_digests, True, Moves.of_runs(runs, [(d.id, d.physical_rows) for d in new_digests])
+        old_digests, new_digests, True, AddressMap.of_runs(runs, [(d.id, d.physical_rows) for d in new_digests])
     )
 
 
@@ -231,7 +216,7 @@ def _transitions(transitions: Sequence[pb.Transition], dataset_version: int, whe
     try:
         order = [*TopologicalSorter(needs).static_order()]
     except CycleError as error:
-        raise DamagedFile(f"{where} has moves that form a circle") from error
+        raise DamagedFile(f"{where} has compactions that form a cycle") from error
     ordered: list[ReuseVersion] = []
     for t in (transitions[number] for number in order):
         survivors = t.ordered_compaction.changed_row_addrs if t.WhichOneof("mapping") == "ordered_compaction" else None

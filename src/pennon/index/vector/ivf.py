@@ -55,7 +55,7 @@ class Ivf(Model):
 
     @classmethod
     def train(cls, sample: Vectors, metric: Metric, num_partitions: int, *, max_iters: int = 50, seed: int = 0) -> Self:
-        """k-means over the sample in at most so many full passes; for dot, as stock, over directions of length 1."""
+        """k-means over the sample in at most so many full passes; for dot, as pylance, over directions of length 1."""
         spherical = not metric.by_l2
         trained = train_kmeans(sample, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
         return cls(metric, trained.centroids.astype(sample.dtype))
@@ -135,7 +135,7 @@ class Layout:
 
     @classmethod
     def empty(cls, num_partitions: int) -> Self:
-        """What stock writes where there are no rows at all: zeros."""
+        """What pylance writes where there are no rows at all: zeros."""
         zeros = np.zeros(num_partitions, dtype=np.int64)
         return cls(zeros, zeros)
 

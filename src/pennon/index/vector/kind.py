@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
+from pyroaring import FrozenBitMap
 
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
+from pennon.index.conditions import Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.kind import Family
+from pennon.index.kind import Precision, Query
+from pennon.index.options import IndexOptions
 from pennon.index.vector.files.details import TYPE_NAMES, TYPE_URL, VectorDetails, has_graph, unknown_metric
 from pennon.index.vector.files.storage import AUXILIARY_FILE, INDEX_FILE, OLDER_LAYOUT, read_kind
-from pennon.index.vector.kinds import VECTOR_KINDS, SubIndex, VectorKind
+from pennon.index.vector.kinds import SubIndex, VectorKind
 from pennon.index.vector.metric import Metric
+from pennon.index.vector.options import VECTOR_OPTIONS
 from pennon.index.vector.search.segment import VectorSegment
 from pennon.index.vector.vectors import is_vector_type
 
 
 @dataclass(frozen=True)
 class VectorFamily:
-    family: Family = Family.VECTOR
-    names: tuple[str, ...] = tuple(VECTOR_KINDS)
+    queries: frozenset[Query] = frozenset({Query.NEAREST})
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = VECTOR_OPTIONS
+    names: tuple[str, ...] = tuple(options)
     type_url: str = TYPE_URL
     type_names: frozenset[str] = TYPE_NAMES
     versions: frozenset[int] = frozenset({0, 1, 2})
@@ -55,6 +62,9 @@ class VectorFamily:
     def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
         return True
 
+    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
+        return segment.fragments
+
     def objection(self, segment: IndexSegment) -> str | None:
         metric = unknown_metric(segment.details)
         if metric is not None:
@@ -70,6 +80,9 @@ class VectorFamily:
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         return not stable_row_ids
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        return None
 
     def open(
         self,

@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pennon.errors import InvalidArgument
+from pennon.index.threads import one_thread
 from pennon.index.vector.metric import squared_lengths
-from pennon.index.vector.threads import one_thread
 from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks
 
 Doubles = npt.NDArray[np.float64]

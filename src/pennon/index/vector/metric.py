@@ -22,7 +22,7 @@ class Metric(StrEnum):
 
     @classmethod
     def named(cls, name: str) -> Metric:
-        """Stock writes lower case and reads any; `euclidean` is its alias for l2."""
+        """pylance writes lower case and reads any; `euclidean` is its alias for l2."""
         lowered = name.lower()
         try:
             return cls("l2" if lowered == "euclidean" else lowered)
@@ -38,7 +38,7 @@ class Metric(StrEnum):
     def indexable(self, vectors: Vectors) -> Mask:
         """The rows an index holds: all items finite and, under cosine, a length to divide by.
 
-        A row whose squared length overflows float32 has no distance to anything; stock fails to build an index over
+        A row whose squared length overflows float32 has no distance to anything; pylance fails to build an index over
         such a row, here it is left out like an infinite one.
         """
         lengths = squared_lengths(vectors)

@@ -8,7 +8,7 @@ import numpy as np
 
 from pennon.index.vector.vectors import Positions
 
-# In units of the rows a partition was meant to have: more are split, fewer joined to their neighbours.
+# In units of the rows a partition was meant to have: more are split, fewer joined to their neighbors.
 SPLIT_ABOVE = 4
 JOIN_BELOW = 1 / 16
 # Partitions of so few rows are scanned so fast that splitting them gains nothing.
@@ -38,7 +38,7 @@ class Imbalance:
         return bool(len(self.outgrown) or len(self.tiny))
 
     def share(self, lengths: Positions) -> float:
-        """Of the rows that would be coded anew."""
+        """Of the rows that would be coded again."""
         return float(lengths[self.outgrown].sum() / max(1, lengths.sum()))
 
     def kept(self, num_partitions: int) -> Positions:

@@ -82,7 +82,7 @@ def row_chunks(rows: int, width: int) -> Iterator[slice]:
 def sums_in_order(rows: Vectors) -> Vectors:
     """The sum of each row from its first item to its last, in its own precision.
 
-    Any order would do, but this one gives the very bits, and so the very codes, that stock computes. numpy adds whole
+    Any order would do, but this one gives the very bits, and so the very codes, that pylance computes. numpy adds whole
     rows one after another, but the items of one row pairwise, hence the turn.
     """
     return np.ascontiguousarray(rows.T).sum(axis=0)

@@ -3,7 +3,7 @@
 The schema's metadata has it under `pennon:digests`: a CRC-32 in hex of what follows, a space, and JSON: `segment`, the
 directory the file was written to; `metadata`, a CRC-32 of the other keys and values; `buffers`, one of each global
 buffer from number 1 on; and `runs`, the digests of the partitions' rows in base64, 8 bytes each. Readers that do not
-know the key pass over it. Stock copies it to the files of another segment, of which it says nothing then. A file
+know the key pass over it. pylance copies it to the files of another segment, of which it says nothing then. A file
 without digests of its own is somebody else's, and believed.
 """
 

@@ -1,4 +1,4 @@
-"""What the manifest says of a vector index: enough to list it and to train it anew. Searches trust the files alone."""
+"""What the manifest says of a vector index: enough to list it and to train it again. Searches trust the files alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeDetails
 
 TYPE_URL = "/lance.index.pb.VectorIndexDetails"
-# What may stand after the last slash of a type URL, in lower case. The second is stock's own older, always empty form.
+# What may follow the last slash of a type URL, in lower case. The second is pylance's older, always empty form.
 TYPE_NAMES = frozenset({"lance.index.pb.vectorindexdetails", "lance.table.vectorindexdetails"})
 
 _Message = pb.VectorIndexDetails
@@ -30,7 +30,7 @@ class VectorDetails:
     num_sub_vectors: int | None = None  # PQ
     matrix_rotation: bool = False  # RQ
     hnsw: HnswParams | None = None
-    target_partition_size: int | None = None  # stock's retrain derives the number of partitions from it
+    target_partition_size: int | None = None  # pylance's retrain derives the number of partitions from it
 
     @classmethod
     def of(

@@ -42,7 +42,7 @@ ROW_ID = "_rowid"
 
 INDEX_KEY, IVF_KEY = "lance:index", "lance:ivf"
 DISTANCE_KEY, STORAGE_KEY = "distance_type", "storage_metadata"
-# Where older layouts keep a quantizer's metadata; stock reads `storage_metadata` only.
+# Where older layouts keep a quantizer's metadata; pylance reads `storage_metadata` only.
 OLD_STORAGE_KEYS = ("lance:pq", "lance:sq", "lance:rabit")
 SUB_INDEX_KEYS = {SubIndex.FLAT: "lance:flat", SubIndex.HNSW: "lance:hnsw"}
 IVF_BUFFER = 1
@@ -228,7 +228,7 @@ class VectorFiles:
             raise DamagedFile(f"{where} is damaged: {error}", "Rebuild the index") from error
 
     def read_rows(self, first: int, end: int) -> tuple[RowIds, Columns, list[slice]]:
-        """Neighbouring partitions by one read, for those who need all of them: ids and columns as they are stored, and
+        """Neighboring partitions by one read, for those who need all of them: ids and columns as they are stored, and
         where the rows of each partition are. Each is for itself to be unpacked."""
         offsets, lengths = self.layout.offsets[first:end], self.layout.lengths[first:end]
         filled = np.flatnonzero(lengths)

@@ -1,7 +1,7 @@
 """Building the HNSW graph of one partition.
 
 The graph is built on the vectors a search will see: decoded codes, as `Quantizer.points` gives them. Levels are drawn,
-neighbours found (exactly in a small partition, by faiss in a large one), equal vectors hung beside each other, and what
+neighbors found (exactly in a small partition, by faiss in a large one), equal vectors hung beside each other, and what
 cannot be reached is linked. With equal input and seed the graph is the same.
 """
 
@@ -57,8 +57,8 @@ def _grown_levels(points: Floats, tops: npt.NDArray[np.int32], by_l2: bool, para
     index: Any = faiss.IndexHNSWFlat(points.shape[1], params.m, metric)
     graph = index.hnsw
     graph.efConstruction = params.ef_construction
-    # Full lists instead of only what the selection lets through, and longer than stock's 2m, to find what stock finds:
-    # faiss links a new node to as many as a list holds, which are then less spread out than stock's m.
+    # Full lists instead of only what the selection lets through, longer than pylance's 2m, to find what pylance finds:
+    # faiss links a new node to as many as a list holds, which are then less spread out than pylance's m.
     index.keep_max_size_level0 = True
     graph.set_nb_neighbors(0, params.m * 5 // 2)
     starts = faiss.vector_to_array(graph.cum_nneighbor_per_level)
@@ -98,7 +98,7 @@ def _first_of_equals(points: Floats) -> Positions:
 
 def _renamed(level: Level, names: Positions) -> Level:
     return Level(
-        names[level.nodes].astype(np.uint32), level.offsets, names[level.neighbours].astype(np.uint32), level.distances
+        names[level.nodes].astype(np.uint32), level.offsets, names[level.neighbors].astype(np.uint32), level.distances
     )
 
 

@@ -1,4 +1,4 @@
-"""The neighbours of every node from the distances between all of them: the graph of a partition small enough for that.
+"""The neighbors of every node from the distances between all of them: the graph of a partition small enough for that.
 
 A graph is usually grown node by node, each insertion a search of the graph so far. A partition of a few thousand nodes
 fits into one matrix product instead, and then every node chooses from its true nearest nodes, all at once in numpy:
@@ -80,7 +80,7 @@ def _links(table: Floats, landmarks: Positions, m: int, limit: int, width: int) 
 
 
 def _pruned(links: Positions, table: Floats, width: int, limit: int) -> Iterator[Positions]:
-    """The links of crowded nodes, chosen anew. Lists of about the same length are worked on together."""
+    """The links of crowded nodes, chosen again. Lists of about the same length are worked on together."""
     side = len(table)
     owners, counts = np.unique(links // side, return_counts=True)
     starts = np.cumsum(counts) - counts

@@ -2,7 +2,7 @@
 
 A node is a vector's position in its partition (0-based, uint32), never a row id. The rows are `__vector_id` uint32,
 `__neighbors` list<uint32> and `_distance` list<float>: level 0 first, which holds every node, then level 1, 2 ..., each
-with ascending nodes and a subset of the one below. `_distance` is the distance to each neighbour on the quantized
+with ascending nodes and a subset of the one below. `_distance` is the distance to each neighbor on the quantized
 vectors; no search needs it, newer readers use it when rows are remapped.
 
 Beside the rows a partition has one JSON string in the list `lance:hnsw`, empty for a partition without rows:
@@ -38,14 +38,14 @@ GRAPH_SCHEMA = pa.schema(
 
 MIN_M = 4
 
-# In units of m: stock's lists end at 2m + 1, Pennon's a little later. faiss pads all lists to the longest one, and a
+# In units of m: pylance's lists end at 2m + 1, Pennon's a little later. faiss pads all lists to the longest one, and a
 # single absurd list would cost a partition's memory many times over.
 LONGEST_LIST = 8
 
 
 @dataclass(frozen=True)
 class HnswParams:
-    """How a graph is built: m neighbours for a new node, 2m at most on level 0, chosen from ef_construction nearest."""
+    """How a graph is built: m neighbors for a new node, 2m at most on level 0, chosen from ef_construction nearest."""
 
     max_level: int = 7
     m: int = 20
@@ -63,11 +63,11 @@ class HnswParams:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """Neighbours of nodes[i]: neighbours[offsets[i]:offsets[i + 1]], all of them nodes of this level."""
+    """Neighbors of nodes[i]: neighbors[offsets[i]:offsets[i + 1]], all of them nodes of this level."""
 
     nodes: Nodes
     offsets: Positions
-    neighbours: Nodes
+    neighbors: Nodes
     distances: Floats
 
     @classmethod
@@ -75,13 +75,13 @@ class Level:
         cls,
         nodes: npt.NDArray[np.integer[Any]],
         owners: npt.NDArray[np.integer[Any]],
-        neighbours: npt.NDArray[np.integer[Any]],
+        neighbors: npt.NDArray[np.integer[Any]],
         distances: Floats,
     ) -> Level:
         """Of single links; owners are ascending positions in `nodes`."""
         offsets = np.zeros(len(nodes) + 1, dtype=np.int64)
         np.cumsum(np.bincount(owners, minlength=len(nodes)), out=offsets[1:])
-        return cls(nodes.astype(np.uint32), offsets, neighbours.astype(np.uint32), distances)
+        return cls(nodes.astype(np.uint32), offsets, neighbors.astype(np.uint32), distances)
 
     @property
     def counts(self) -> Positions:
@@ -93,7 +93,7 @@ class Level:
 
     @property
     def nbytes(self) -> int:
-        return self.nodes.nbytes + self.offsets.nbytes + self.neighbours.nbytes + self.distances.nbytes
+        return self.nodes.nbytes + self.offsets.nbytes + self.neighbors.nbytes + self.distances.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +126,7 @@ class HnswGraph:
         np.cumsum(counts, out=offsets[1:])
         columns = [
             pa.array(nodes),
-            _lists(offsets, np.concatenate([level.neighbours for level in self.levels])),
+            _lists(offsets, np.concatenate([level.neighbors for level in self.levels])),
             _lists(offsets, np.concatenate([level.distances for level in self.levels])),
         ]
         return pa.record_batch(columns, schema=GRAPH_SCHEMA), self._metadata()
@@ -142,7 +142,7 @@ class HnswGraph:
     def from_columns(cls, columns: pa.Table | pa.RecordBatch, metadata: str, where: str) -> HnswGraph:
         """A partition's graph from its rows; `where` names file and partition in errors.
 
-        Everything is checked: faiss follows neighbours without looking, a wrong one would read foreign memory.
+        Everything is checked: faiss follows neighbors without looking, a wrong one would read foreign memory.
         """
         try:
             return _from_columns(columns, metadata)
@@ -157,15 +157,15 @@ def _from_columns(columns: pa.Table | pa.RecordBatch, metadata: str) -> HnswGrap
     known: dict[str, Any] = json.loads(metadata)
     params = _params(known)
     nodes = _values(columns, NODE_COLUMN, pa.uint32())
-    offsets, neighbours = _list_column(columns, NEIGHBOURS_COLUMN, pa.uint32())
+    offsets, neighbors = _list_column(columns, NEIGHBOURS_COLUMN, pa.uint32())
     if DISTANCES_COLUMN in columns.schema.names:
         distance_offsets, distances = _list_column(columns, DISTANCES_COLUMN, pa.float32())
         if not np.array_equal(offsets, distance_offsets):
-            raise ValueError("nodes with more neighbours than distances, or fewer")
+            raise ValueError("nodes with more neighbors than distances, or fewer")
     else:
-        distances = np.zeros(len(neighbours), dtype=np.float32)
+        distances = np.zeros(len(neighbors), dtype=np.float32)
     bounds = _level_bounds(nodes, known["level_offsets"])
-    levels = tuple(_cut(nodes, offsets, neighbours, distances, *rows) for rows in pairwise(bounds))
+    levels = tuple(_cut(nodes, offsets, neighbors, distances, *rows) for rows in pairwise(bounds))
     graph = HnswGraph(params, int(known["entry_point"]), levels)
     _check(graph)
     return graph
@@ -189,10 +189,10 @@ def _level_bounds(nodes: Nodes, level_offsets: Sequence[int]) -> list[int]:
     return bounds
 
 
-def _cut(nodes: Nodes, offsets: Positions, neighbours: Nodes, distances: Floats, start: int, stop: int) -> Level:
+def _cut(nodes: Nodes, offsets: Positions, neighbors: Nodes, distances: Floats, start: int, stop: int) -> Level:
     own = offsets[start : stop + 1]
     links = slice(own[0], own[-1])
-    return Level(nodes[start:stop], own - own[0], neighbours[links], distances[links])
+    return Level(nodes[start:stop], own - own[0], neighbors[links], distances[links])
 
 
 def _check(graph: HnswGraph) -> None:
@@ -207,10 +207,10 @@ def _check(graph: HnswGraph) -> None:
             raise ValueError(f"nodes on level {number} that are not on the level below")
         tops[level.nodes] = number
     for number, level in enumerate(graph.levels):
-        if level.neighbours.max(initial=0) >= count or (tops[level.neighbours] < number).any():
-            raise ValueError(f"neighbours that are not on level {number}")
+        if level.neighbors.max(initial=0) >= count or (tops[level.neighbors] < number).any():
+            raise ValueError(f"neighbors that are not on level {number}")
         if level.longest > LONGEST_LIST * graph.params.m:
-            raise ValueError(f"a node with {level.longest} neighbours where m is {graph.params.m}")
+            raise ValueError(f"a node with {level.longest} neighbors where m is {graph.params.m}")
 
 
 def _lists(offsets: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> pa.Array:

@@ -11,9 +11,9 @@ from pennon.index.vector.vectors import Floats, Mask, Positions, row_chunks
 def with_copies(bottom: Level, originals: Positions, points: Floats, by_l2: bool, m: int) -> Level:
     """Level 0 with the copies of its vectors.
 
-    Among equal vectors all neighbours would be copies, and a search that comes there could not leave. So the graph is
+    Among equal vectors all neighbors would be copies, and a search that comes there could not leave. So the graph is
     built without copies; then equal nodes form a ring in which each knows the next ones, up to m, and besides the
-    neighbours of the original, the nearest first, up to 2m in all.
+    neighbors of the original, the nearest first, up to 2m in all.
     """
     count = len(points)
     ring = np.argsort(originals, kind="stable")
@@ -34,15 +34,15 @@ def with_copies(bottom: Level, originals: Positions, points: Floats, by_l2: bool
 
     all_owners = np.concatenate([ring_owners, owners])
     order = np.argsort(all_owners, kind="stable")
-    neighbours = np.concatenate([siblings, bottom.neighbours[links]])[order]
+    neighbors = np.concatenate([siblings, bottom.neighbors[links]])[order]
     distances = np.concatenate([link_distances(points, ring_owners, siblings, by_l2), bottom.distances[links]])[order]
-    return Level.of_lists(np.arange(count), all_owners[order], neighbours, distances)
+    return Level.of_lists(np.arange(count), all_owners[order], neighbors, distances)
 
 
 def with_all_reached(bottom: Level, entry_point: int, points: Floats, by_l2: bool) -> Level:
     """Level 0 with a way from the entry point to every node.
 
-    Nobody may have kept a node in its list: under dot long vectors are everyone's neighbours, short ones no one's.
+    Nobody may have kept a node in its list: under dot long vectors are everyone's neighbors, short ones no one's.
     """
     reached = np.zeros(len(bottom.nodes), dtype=np.bool_)
     new = np.array([entry_point])
@@ -62,10 +62,10 @@ def with_all_reached(bottom: Level, entry_point: int, points: Floats, by_l2: boo
         return bottom
     left, right = (np.concatenate(ends) for ends in zip(*links, strict=True))
     owners = np.concatenate([np.repeat(np.arange(len(bottom.nodes)), bottom.counts), left])
-    neighbours = np.concatenate([bottom.neighbours, right.astype(np.uint32)])
+    neighbors = np.concatenate([bottom.neighbors, right.astype(np.uint32)])
     distances = np.concatenate([bottom.distances, link_distances(points, left, right, by_l2)])
-    _, kept = np.unique(owners << 32 | neighbours, return_index=True)
-    return Level.of_lists(bottom.nodes, owners[kept], neighbours[kept], distances[kept])
+    _, kept = np.unique(owners << 32 | neighbors, return_index=True)
+    return Level.of_lists(bottom.nodes, owners[kept], neighbors[kept], distances[kept])
 
 
 def _reach(bottom: Level, reached: Mask, nodes: Positions) -> None:
@@ -73,12 +73,12 @@ def _reach(bottom: Level, reached: Mask, nodes: Positions) -> None:
     while len(nodes):
         reached[nodes] = True
         owners, rank = _spread(bottom.counts[nodes])
-        seen = bottom.neighbours[bottom.offsets[nodes[owners]] + rank]
+        seen = bottom.neighbors[bottom.offsets[nodes[owners]] + rank]
         nodes = np.unique(seen[~reached[seen]]).astype(np.int64)
 
 
 def _hosted(bottom: Level, reached: Mask) -> tuple[Positions, Positions]:
-    """Links to all unreached nodes that have a reached neighbour; the nearest of those is their host.
+    """Links to all unreached nodes that have a reached neighbor; the nearest of those is their host.
 
     A host with many guests does not take them all into its list. It links to the nearest, and guests, near ones first,
     to two others each, as in a heap: guest i to 2i + 1 and 2i + 2.
@@ -86,11 +86,11 @@ def _hosted(bottom: Level, reached: Mask) -> tuple[Positions, Positions]:
     lost = np.flatnonzero(~reached)
     owners, rank = _spread(bottom.counts[lost])
     links = bottom.offsets[lost[owners]] + rank
-    known = reached[bottom.neighbours[links]]
+    known = reached[bottom.neighbors[links]]
     owners, links = owners[known], links[known]
     order = np.lexsort((bottom.distances[links], owners))
     first = order[np.diff(owners[order], prepend=-1) > 0]
-    hosts, guests = bottom.neighbours[links[first]].astype(np.int64), lost[owners[first]]
+    hosts, guests = bottom.neighbors[links[first]].astype(np.int64), lost[owners[first]]
     order = np.lexsort((bottom.distances[links[first]], hosts))
     hosts, guests = hosts[order], guests[order]
     _, starts, counts = np.unique(hosts, return_index=True, return_counts=True)

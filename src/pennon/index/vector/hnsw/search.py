@@ -1,4 +1,4 @@
-"""Searching the HNSW graph of one partition, as stock does: a greedy descent from the entry point through the upper
+"""Searching the HNSW graph of one partition, as pylance does: a greedy descent from the entry point through the upper
 levels, then on level 0 a search that keeps the ef nearest nodes seen. faiss walks the graph, over vectors or codes.
 """
 
@@ -24,7 +24,7 @@ BYTES_AT_ONCE = 16
 
 
 def default_ef(k: int) -> int:
-    """What stock takes where the query says nothing; k counts the candidates of a refined search."""
+    """What pylance takes where the query says nothing; k counts the candidates of a refined search."""
     return k + k // 2
 
 
@@ -91,12 +91,12 @@ class HnswSearcher:
     ) -> tuple[Floats, Positions]:
         """Per query the k smallest distances found, ascending, and their nodes; node -1 where there are fewer.
 
-        Only nodes of `allowed` are returned; all others are still ways to them. With few of them allowed (stock draws
+        Only nodes of `allowed` are returned; all others are still ways to them. With few of them allowed (pylance draws
         the line at one in ten) measuring each is faster than to walk, and exact.
         """
         ef = default_ef(k) if ef is None else ef
         if k < 1 or ef < k:
-            raise InvalidArgument(f"cannot search for k={k} neighbours with ef={ef}", "Use k >= 1 and ef >= k")
+            raise InvalidArgument(f"cannot search for k={k} neighbors with ef={ef}", "Use k >= 1 and ef >= k")
         points = self._vectors.padded(points)
         if allowed is None and k <= self._count:
             return self._walk(points, k, ef)
@@ -118,8 +118,8 @@ class HnswSearcher:
     def _walk_filtered(
         self, points: Floats, k: int, ef: int, allowed: Mask, distances: Floats, nodes: Positions
     ) -> None:
-        """Stock goes on until it holds ef allowed nodes. Here ef grows by the share that is not allowed, and on for the
-        queries that meet too few."""
+        """pylance goes on until it holds ef allowed nodes. Here ef grows by the share that is not allowed, and further
+        for the queries that meet too few."""
         total = int(np.count_nonzero(allowed))
         if not total:
             return
@@ -140,7 +140,7 @@ class HnswSearcher:
 
 @lru_cache(maxsize=256)
 def _breadth(ef: int) -> Any:
-    # The bounded queue of faiss's default gives up earlier than stock does.
+    # The bounded queue of faiss's default gives up earlier than pylance does.
     return _faiss.SearchParametersHNSW(efSearch=ef, bounded_queue=False)
 
 
@@ -168,7 +168,7 @@ def _to_faiss(graph: HnswGraph, storage: Any) -> tuple[Any, int]:
     for start, level in zip(starts, graph.levels, strict=False):
         # Link number i of a level lies i - offsets[owner] behind the first slot of its owner's list.
         shift = offsets[level.nodes].astype(np.int64) + start - level.offsets[:-1]
-        slots[np.repeat(shift, level.counts) + np.arange(len(level.neighbours))] = level.neighbours
+        slots[np.repeat(shift, level.counts) + np.arange(len(level.neighbors))] = level.neighbors
     parts: list[tuple[npt.NDArray[Any], Any]] = [
         (starts, index.hnsw.cum_nneighbor_per_level),
         (tops + 1, index.hnsw.levels),

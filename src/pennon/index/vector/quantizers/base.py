@@ -97,8 +97,6 @@ class ScorerBase:
 
 class Quantizer(Scans, Protocol):
     name: ClassVar[str]
-    # The options of an index that this quantizer takes and some other does not.
-    options: ClassVar[frozenset[str]]
     # What pylance 14 records for an index with such codes.
     index_version: ClassVar[int]
     # The name of its message in `VectorIndexDetails`.
@@ -210,7 +208,6 @@ class PointQuantizer(Quantizer, Protocol):
 class QuantizerBase(Model):
     """What quantizers have in common, unless they define it themselves."""
 
-    options: ClassVar[frozenset[str]] = frozenset()
     index_version: ClassVar[int] = 1
     stores_vectors: ClassVar[bool] = False
 

@@ -5,7 +5,7 @@ trained on; and what the manifest records of it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pennon.index.vector.vectors import Vectors
 
@@ -13,17 +13,13 @@ from pennon.index.vector.vectors import Vectors
 TRAINING_ROWS = 256 * 256
 
 
-class CodeOptions(Protocol):
-    """The options of an index that shape its codes; None where one is not given."""
+@dataclass(frozen=True)
+class CodeOptions:
+    """The options of an index that shape its codes; None where one is not given, or means nothing for its codes."""
 
-    @property
-    def num_sub_vectors(self) -> int | None: ...
-
-    @property
-    def num_bits(self) -> int | None: ...
-
-    @property
-    def pq_codebook(self) -> Any: ...
+    num_sub_vectors: int | None = None
+    num_bits: int | None = None
+    pq_codebook: Any = None
 
 
 @dataclass(frozen=True)

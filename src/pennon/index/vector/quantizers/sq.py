@@ -49,7 +49,6 @@ MIDDLE = np.float32(128)
 @dataclass(frozen=True)
 class ScalarQuantizer(QuantizerBase):
     name: ClassVar[str] = "SQ"
-    options: ClassVar[frozenset[str]] = frozenset({"num_bits"})
     details_field: ClassVar[str] = "sq"
     scanned_queries: ClassVar[int] = 4
 

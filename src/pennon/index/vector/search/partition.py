@@ -14,16 +14,16 @@ import faiss
 import numpy as np
 
 from pennon.format.addresses import Addresses
+from pennon.index.threads import one_thread
 from pennon.index.vector.hnsw.search import HnswSearcher
 from pennon.index.vector.quantizers.base import PointQuantizer, Scorer
 from pennon.index.vector.search.partition_search import POSITION_BITS, Found
-from pennon.index.vector.threads import one_thread
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
 # More queries than this are measured against every row of a partition that is not large.
 WALKED_QUERIES = 8
 LARGE_PARTITION = 1500
-# Where a smaller share of its rows is allowed, those are measured; stock leaves its graphs there too.
+# Where a smaller share of its rows is allowed, those are measured; pylance leaves its graphs there too.
 WALKED_SHARE = 0.1
 
 

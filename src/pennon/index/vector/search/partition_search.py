@@ -15,9 +15,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from pennon.index.threads import one_thread
 from pennon.index.vector.quantizers.base import Quantizer, Scorer
 from pennon.index.vector.search.list_scanner import POSITION_BITS, POSITION_MASK
-from pennon.index.vector.threads import one_thread
 from pennon.index.vector.topk import Nearest
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 

@@ -17,7 +17,9 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
 from pennon.format.store import Store
 from pennon.index.cache import ByteCache
+from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.vector.description import describe_files
 from pennon.index.vector.files.storage import AUXILIARY_FILE, ROW_ID, Partition, VectorFiles
 from pennon.index.vector.hnsw.graph import HnswGraph
 from pennon.index.vector.hnsw.search import HnswSearcher
@@ -28,7 +30,7 @@ from pennon.index.vector.search.partition import Graph, SearchPartition, walk_gr
 from pennon.index.vector.search.partition_search import Found, search_partitions
 from pennon.index.vector.vectors import Mask, Positions, Vectors, is_vector_type
 
-# Lists of 2m neighbours at the default m, and the node's codes once more.
+# Lists of 2m neighbors at the default m, and the node's codes once more.
 GRAPH_ROW_BYTES = 512
 
 # Partitions that are not cached are fetched by so many threads: an object store answers slowly, but many at once.
@@ -49,6 +51,14 @@ class VectorSegment:
         self._store, self._segment = store, segment
         self._cache, self._reuse = cache, reuse
         self._key = (store.location.uri, segment.uuid, reuse.uuid if reuse else None)
+
+    @property
+    def capacity(self) -> None:
+        """No bound: rows without a whole vector have no entry."""
+        return None
+
+    def describe(self) -> Description:
+        return describe_files(self.files, self._segment.details)
 
     @property
     def metric(self) -> Metric:

@@ -2,7 +2,7 @@
 
 What is encoded is the residual to the centroid for l2 and cosine, the vector itself for dot; the nearest codeword is
 the nearest by l2 under every metric. The column `__pq_code` has one byte per sub-vector at 8 bits; at 4 bits byte j
-holds sub-vector 2j in its low and 2j+1 in its high half. With `transposed`, as stock writes it, the bytes of a
+holds sub-vector 2j in its low and 2j+1 in its high half. With `transposed`, as pylance writes it, the bytes of a
 partition of n rows lie column by column, `[bytes][n]`, cut into n rows again.
 
 `storage_metadata` is `{"codebook_position": global buffer, "nbits", "num_sub_vectors", "dimension",
@@ -45,7 +45,6 @@ ENCODED_ROWS = 256
 @dataclass(frozen=True, eq=False)
 class ProductQuantizer(QuantizerBase):
     name: ClassVar[str] = "PQ"
-    options: ClassVar[frozenset[str]] = frozenset({"num_sub_vectors", "num_bits", "pq_codebook"})
     details_field: ClassVar[str] = "pq"
     scanned_queries: ClassVar[int] = 2
 

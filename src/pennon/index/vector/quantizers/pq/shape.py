@@ -10,6 +10,7 @@ from pennon.errors import InvalidArgument
 from pennon.index.vector.quantizers.parameters import CodeOptions, CodeShape
 from pennon.index.vector.vectors import Vectors, as_floats
 
+BITS = (4, 8)
 DEFAULT_BITS = 8
 # Each codeword is trained on so many vectors.
 SAMPLES_PER_CODEWORD = 256
@@ -28,7 +29,7 @@ def code_shape(options: CodeOptions, dim: int, element: np.dtype[Any]) -> CodeSh
 
 def check_shape(dim: int, num_sub_vectors: int, num_bits: int) -> None:
     """InvalidArgument, a ValueError, when no such quantizer can be."""
-    if num_bits not in (4, 8):
+    if num_bits not in BITS:
         raise InvalidArgument(f"PQ codes have 4 or 8 bits, not {num_bits}")
     if num_sub_vectors < 1 or dim % num_sub_vectors:
         raise InvalidArgument(

@@ -2,7 +2,7 @@
 
 With a the magnitudes of a vector of length 1, the grid point at scale t is floor(t a) + 1/2, capped at 2^bits - 1/2.
 The best scale has the smallest angle between the two. The largest worth a look is (2^bits + 9) / max(a), and the best
-is rarely found below a fraction of it. Stock follows the angle over every scale at which some level changes; but the
+is rarely found below a fraction of it. pylance follows the angle over every scale at which some level changes; but the
 optimum is flat: a few scales over the whole stretch and a few more around the best of them come within 0.5% of its
 error (1 - cos) at the usual 4 extra bits, in a third of the time or less. Any scale is valid, since the factors that
 turn a code into distances follow the code.
@@ -19,7 +19,7 @@ STARTS = np.array([0.0, 0.15, 0.20, 0.52, 0.59, 0.71, 0.75, 0.77, 0.81], dtype=n
 BEYOND = 10
 ROUNDING = np.float32(1e-5)
 
-# Scales tried over the whole stretch, and between the best of them and its neighbours.
+# Scales tried over the whole stretch, and between the best of them and its neighbors.
 COARSE, FINE = 9, 3
 
 # Elements at a time: every scale is a pass over them, which should stay in the processor's caches.

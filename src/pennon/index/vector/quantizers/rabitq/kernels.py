@@ -45,7 +45,7 @@ def _compiled(*signatures: Any) -> Callable[[F], F]:
     def compile_(function: F) -> F:
         try:
             return njit(list(signatures), cache=True, **options)(function)
-        except RuntimeError:  # there is no place to keep it: every process compiles it anew
+        except RuntimeError:  # there is no place to keep it: every process compiles it again
             return njit(list(signatures), **options)(function)
 
     return compile_

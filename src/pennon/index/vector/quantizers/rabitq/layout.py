@@ -1,6 +1,6 @@
 """How the codes of RaBitQ lie in their columns.
 
-`_rabit_codes` has one bit per dimension, dimension i in bit i % 8 of byte i // 8. Packed, as stock writes it, the bytes
+`_rabit_codes` has one bit per dimension, dimension i in bit i % 8 of byte i // 8. Packed, as pylance does, the bytes
 of a partition are rearranged in blocks of 32 rows for its vector instructions: per byte of the code come 16 bytes with
 the low halves of the block's rows and 16 with the high halves, byte j of each holding row ORDER[j] in its low and row
 ORDER[j] + 16 in its high half. Rows beyond the last whole block follow byte by byte, `[bytes][rows]`.

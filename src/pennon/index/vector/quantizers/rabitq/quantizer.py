@@ -51,14 +51,13 @@ RAW_QUERY, RESIDUAL_QUERY = "raw_query", "residual_query"
 MAX_BITS = 9
 DEFAULT_BITS = 5
 
-# Half the width of RaBitQ's confidence interval, in standard deviations; stock skips rows by it.
+# Half the width of RaBitQ's confidence interval, in standard deviations; pylance skips rows by it.
 CONFIDENCE = 1.9
 
 
 @dataclass(frozen=True, eq=False)
 class RabitQuantizer(QuantizerBase):
     name: ClassVar[str] = "RQ"
-    options: ClassVar[frozenset[str]] = frozenset({"num_bits"})
     index_version: ClassVar[int] = 2  # which older readers must not touch
     details_field: ClassVar[str] = "rq"
     scanned_queries: ClassVar[int] = Estimator.scanned_queries

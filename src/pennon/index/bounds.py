@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.index.intervals import Interval
+from pennon.index.conditions import Interval
 from pennon.index.value_order import SearchKeys, SortedValues
 
 Positions = npt.NDArray[np.int64]

@@ -1,0 +1,163 @@
+"""The two kinds of bitmap indices: BITMAP on values, LABEL_LIST on the elements of lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.row_set import RowSet
+from pennon.format.schema import Column
+from pennon.format.snapshot import Snapshot
+from pennon.index.bitmap.files import BitmapFile
+from pennon.index.bitmap.options import Bitmap, LabelList
+from pennon.index.bitmap.row_map import EMPTY_MAP, Maps
+from pennon.index.bitmap.segment import BitmapSegment, LabelListSegment
+from pennon.index.cache import ByteCache
+from pennon.index.conditions import ColumnRanges, Condition, HasLabels
+from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.kind import Precision, Query
+from pennon.index.options import IndexOptions, by_type
+from pennon.index.value_order import is_orderable
+
+
+@dataclass(frozen=True)
+class BitmapKind:
+    """Also what both have in common."""
+
+    queries: frozenset[Query] = frozenset({Query.FILTER})
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(Bitmap)
+    names: tuple[str, ...] = tuple(options)
+    type_url: str = "/lance.table.BitmapIndexDetails"
+    type_names: frozenset[str] = frozenset({"lance.table.bitmapindexdetails", "lance.index.pb.bitmapindexdetails"})
+    versions: frozenset[int] = frozenset({0})
+    version: int = 0  # of new segments
+    over_lists: bool = False
+    column_words: str = "numbers, strings, binaries, booleans, dates or times"
+
+    def claims(self, segment: IndexSegment) -> bool:
+        return segment.type_name in self.type_names
+
+    def supports(self, type_: pa.DataType) -> bool:
+        return is_orderable(type_)
+
+    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
+        return self.names[0]
+
+    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
+        return segment.index_version in self.versions
+
+    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
+        return segment.fragments
+
+    def objection(self, segment: IndexSegment) -> str | None:
+        return None
+
+    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
+        return True
+
+    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
+        return not stable_row_ids
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        return Precision.EXACT if isinstance(condition, ColumnRanges) else None
+
+    def key_type(self, type_: pa.DataType) -> pa.DataType:
+        """The type of the keys of an index on a column of some type."""
+        return type_
+
+    def elements(self, values: pa.Array) -> pa.Array:
+        """What keys are made of: the values themselves, or the elements of all lists, one list after another."""
+        return values
+
+    def list_nulls(self, file: BitmapFile) -> Maps:
+        """The rows whose list is NULL. DamagedFile where an index of lists does not record them."""
+        return Maps.of_bytes(EMPTY_MAP)
+
+    def open(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+    ) -> BitmapSegment:
+        rows = snapshot.manifest.rows_in(_covered(snapshot, segment, reuse))
+        return BitmapSegment(snapshot.store, segment, self.key_type(column.type), cache, reuse, rows)
+
+
+@dataclass(frozen=True)
+class LabelListKind(BitmapKind):
+    """Version 1 records which lists are NULL; without it, answers to negations would be wrong."""
+
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(LabelList)
+    names: tuple[str, ...] = tuple(options)
+    type_url: str = "/lance.table.LabelListIndexDetails"
+    type_names: frozenset[str] = frozenset(
+        {"lance.table.labellistindexdetails", "lance.index.pb.labellistindexdetails"}
+    )
+    versions: frozenset[int] = frozenset({1})
+    version: int = 1
+    over_lists: bool = True
+    column_words: str = "lists of numbers, strings, binaries, booleans, dates or times"
+
+    def supports(self, type_: pa.DataType) -> bool:
+        is_list = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+        return is_list and is_orderable(type_.value_type)
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        return Precision.EXACT if isinstance(condition, HasLabels) and condition.labels else None
+
+    def key_type(self, type_: pa.DataType) -> pa.DataType:
+        return type_.value_type
+
+    def elements(self, values: pa.Array) -> pa.Array:
+        return values.flatten()
+
+    def list_nulls(self, file: BitmapFile) -> Maps:
+        return file.read_list_nulls()
+
+    def open(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+    ) -> LabelListSegment:
+        coverage = _covered(snapshot, segment, reuse)
+        return LabelListSegment(
+            snapshot.store,
+            segment,
+            self.key_type(column.type),
+            cache,
+            reuse,
+            snapshot.manifest.rows_in(coverage),
+            lambda: _ids_of(snapshot, coverage),
+        )
+
+
+BITMAP = BitmapKind()
+LABEL_LIST = LabelListKind()
+
+
+def _covered(snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> BitMap:
+    """The live fragments that a segment may be asked for."""
+    stored = BitMap(segment.fragments)
+    return (stored if reuse is None else reuse.effective(stored)) & snapshot.manifest.live
+
+
+def _ids_of(snapshot: Snapshot, fragments: BitMap) -> RowSet:
+    """The ids of all rows of some fragments, in the form in which maps have them."""
+    manifest = snapshot.manifest
+    if not manifest.has_stable_row_ids:
+        return RowSet({fragment: BitMap(range(manifest.fragments[fragment].physical_rows)) for fragment in fragments})
+    found = RowSet.none()
+    for fragment in fragments:
+        found = found | RowSet.of_addresses(np.sort(snapshot.row_ids(fragment)))
+    return found

@@ -1,0 +1,73 @@
+"""A segment as the report shows it: its parameters, figures, and one chart of how evenly its parts are filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pennon.text import plural
+
+Sizes = npt.NDArray[np.integer[Any]]
+
+HISTOGRAM_BINS = 24
+MAX_BARS = 60
+
+
+@dataclass(frozen=True)
+class Bar:
+    value: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Upright bars. `label` is read to those who do not see it, `ends` are captions of the left and the right end,
+    `text` explains what is drawn. Without bars only the text is shown."""
+
+    title: str
+    label: str
+    text: str
+    bars: tuple[Bar, ...] = ()
+    ends: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Description:
+    parameters: tuple[tuple[str, str], ...] = ()
+    measures: Mapping[str, int | float] = field(default_factory=dict)
+    chart: Chart | None = None
+
+
+def histogram(sizes: Sizes, part: str, unit: str) -> tuple[Bar, ...]:
+    """How many parts have how many units. Bins are whole numbers of units, so that each is named by the sizes in it."""
+    if not len(sizes):
+        return ()
+    width = max(1, -(-(int(sizes.max()) + 1) // HISTOGRAM_BINS))
+    counts = np.bincount(sizes // width).tolist()
+    return tuple(Bar(count, f"{_bin(at, width, unit)}: {plural(count, part)}") for at, count in enumerate(counts))
+
+
+def in_order(counts: Sequence[int], part: str, unit: str) -> tuple[Bar, ...]:
+    """The parts in their order; where there are very many, neighbors together by their mean."""
+    step = max(1, -(-len(counts) // MAX_BARS))
+    bars: list[Bar] = []
+    for at in range(0, len(counts), step):
+        some = counts[at : at + step]
+        name = f"{part} {at + 1}" if len(some) == 1 else f"{part}s {at + 1} to {at + len(some)}, on average"
+        mean = sum(some) / len(some)
+        bars.append(Bar(mean, f"{name}: {plural(round(mean), unit)}"))
+    return tuple(bars)
+
+
+def skew(sizes: Sizes) -> float:
+    """The largest part in units of the mean one."""
+    total = int(sizes.sum())
+    return int(sizes.max()) * len(sizes) / total if total else 1.0
+
+
+def _bin(at: int, width: int, unit: str) -> str:
+    return plural(at, unit) if width == 1 else f"{at * width:,} to {(at + 1) * width - 1:,} {unit}s"

@@ -1,0 +1,1 @@
+"""The inverted index: words of documents, and in which documents they are."""

@@ -1,0 +1,253 @@
+"""Tokens of texts, straight from their UTF-8 bytes, numbered by first appearance.
+
+A table of distinct tokens grows with the texts: their bytes one after another in `arena`, their ends in `ends`, and
+`slots`, a hash table of their numbers with open addressing. `state` has what the next call continues with:
+
+    0  distinct tokens    1  tokens put into `found`    2  element    3  byte within its text, -1 before the element
+
+A kernel returns False where there is no room for the next token; the caller makes room and calls it again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.types import boolean, int32, int64, uint64, void
+
+from pennon.index.inverted.compiled import (
+    GIVEN_FLAGS,
+    GIVEN_I64,
+    GIVEN_U8,
+    GIVEN_U64,
+    MADE_I32,
+    MADE_I64,
+    MADE_U8,
+    MADE_U64,
+    Bytes,
+    Flags,
+    Int,
+    Int32s,
+    Int64s,
+    UInt64s,
+    compiled,
+)
+
+UNIQUES, FOUND, ELEMENT, BYTE = 0, 1, 2, 3
+
+_TEXTS = GIVEN_U8, GIVEN_I64, GIVEN_I64
+_TABLE = MADE_I32, MADE_U64, MADE_I64, MADE_U8
+_OUT = MADE_I64, MADE_I32, MADE_I64
+
+
+@compiled(int64(GIVEN_U8, int64, int64))
+def _width(data: Bytes, at: Int, end: Int) -> Int:
+    """Bytes of the code point at a place; 1 where the bytes are no UTF-8."""
+    byte = data[at]
+    width = 1 if byte < 0xC2 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+    return width if at + width <= end else 1
+
+
+@compiled(int64(GIVEN_U8, int64, int64))
+def _code_point(data: Bytes, at: Int, width: Int) -> Int:
+    """0xFFFD where the bytes are no UTF-8."""
+    first = np.int64(data[at])
+    if width == 1:
+        return first if first < 0x80 else np.int64(0xFFFD)
+    code = first & (0x7F >> width)
+    for further in range(1, width):
+        code = (code << 6) | np.int64(data[at + further] & 0x3F)
+    return code if code < 0x110000 else np.int64(0xFFFD)
+
+
+@compiled(uint64(GIVEN_U8, int64, int64))
+def _hash(data: Bytes, start: Int, stop: Int) -> np.uint64:
+    mixed = np.uint64(0xCBF29CE484222325)
+    for at in range(start, stop):
+        mixed = (mixed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+@compiled(int32(GIVEN_U8, int64, int64, uint64, *_TABLE, MADE_I64))
+def _number(
+    data: Bytes,
+    start: Int,
+    stop: Int,
+    hashed: np.uint64,
+    slots: Int32s,
+    hashes: UInt64s,
+    ends: Int64s,
+    arena: Bytes,
+    state: Int64s,
+) -> np.int32:
+    """The number of a token, a new one where it is not in the table; -1 where there is no room for it."""
+    mask, length = len(slots) - 1, stop - start
+    slot = np.int64(hashed) & mask
+    while slots[slot] >= 0:
+        known = slots[slot]
+        if hashes[known] == hashed:
+            first = ends[known]
+            if ends[known + 1] - first == length:
+                same = True
+                for place in range(length):
+                    if arena[first + place] != data[start + place]:
+                        same = False
+                        break
+                if same:
+                    return known
+        slot = (slot + 1) & mask
+    fresh = state[UNIQUES]
+    used = ends[fresh]
+    if 2 * fresh + 2 > len(slots) or fresh + 2 > len(ends) or used + length > len(arena):
+        return np.int32(-1)
+    slots[slot] = fresh
+    hashes[fresh] = hashed
+    arena[used : used + length] = data[start:stop]
+    ends[fresh + 1] = used + length
+    state[UNIQUES] = fresh + 1
+    return np.int32(fresh)
+
+
+@compiled(boolean(*_TEXTS, GIVEN_FLAGS, *_TABLE, *_OUT))
+def encode_words(
+    data: Bytes,
+    starts: Int64s,
+    stops: Int64s,
+    in_words: Flags,
+    slots: Int32s,
+    hashes: UInt64s,
+    ends: Int64s,
+    arena: Bytes,
+    state: Int64s,
+    found: Int32s,
+    found_ends: Int64s,
+) -> bool:
+    """Maximal runs of the code points that `in_words` marks. `found` gets the tokens, `found_ends` how many of them
+    there are up to the end of each element."""
+    count = state[FOUND]
+    for element in range(state[ELEMENT], len(starts)):
+        end = stops[element]
+        at = max(starts[element], state[BYTE])
+        state[BYTE] = -1
+        while at < end:
+            start = at
+            mixed = np.uint64(0xCBF29CE484222325)
+            while at < end:
+                byte = data[at]
+                if byte < 0x80:
+                    if not in_words[byte]:
+                        break
+                    mixed = (mixed ^ np.uint64(byte)) * np.uint64(0x100000001B3)
+                    at += 1
+                else:
+                    width = _width(data, at, end)
+                    if not in_words[_code_point(data, at, width)]:
+                        break
+                    for _ in range(width):
+                        mixed = (mixed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+                        at += 1
+            if at == start:
+                at += _width(data, at, end)
+                continue
+            number = np.int32(-1)
+            if count < len(found):
+                mixed ^= mixed >> np.uint64(32)
+                number = _number(data, start, at, mixed, slots, hashes, ends, arena, state)
+            if number < 0:
+                state[FOUND], state[ELEMENT], state[BYTE] = count, element, start
+                return False
+            found[count] = number
+            count += 1
+        found_ends[element] = count
+    state[FOUND], state[ELEMENT] = count, len(starts)
+    return True
+
+
+@compiled(boolean(*_TEXTS, *_TABLE, *_OUT))
+def encode_whole(
+    data: Bytes,
+    starts: Int64s,
+    stops: Int64s,
+    slots: Int32s,
+    hashes: UInt64s,
+    ends: Int64s,
+    arena: Bytes,
+    state: Int64s,
+    found: Int32s,
+    found_ends: Int64s,
+) -> bool:
+    """Every element is one token."""
+    count = state[FOUND]
+    for element in range(state[ELEMENT], len(starts)):
+        start, stop = starts[element], stops[element]
+        number = np.int32(-1)
+        if count < len(found):
+            hashed = _hash(data, start, stop)
+            number = _number(data, start, stop, hashed, slots, hashes, ends, arena, state)
+        if number < 0:
+            state[FOUND], state[ELEMENT] = count, element
+            return False
+        found[count] = number
+        count += 1
+        found_ends[element] = count
+    state[FOUND], state[ELEMENT] = count, len(starts)
+    return True
+
+
+@compiled(boolean(*_TEXTS, int64, int64, boolean, *_TABLE, *_OUT))
+def encode_ngrams(
+    data: Bytes,
+    starts: Int64s,
+    stops: Int64s,
+    shortest: Int,
+    longest: Int,
+    prefix_only: bool,
+    slots: Int32s,
+    hashes: UInt64s,
+    ends: Int64s,
+    arena: Bytes,
+    state: Int64s,
+    found: Int32s,
+    found_ends: Int64s,
+) -> bool:
+    """Runs of `shortest` to `longest` code points, by where they start and then by length."""
+    count = state[FOUND]
+    for element in range(state[ELEMENT], len(starts)):
+        end = stops[element]
+        at = max(starts[element], state[BYTE])
+        state[BYTE] = -1
+        while at < end and not (prefix_only and at > starts[element]):
+            stop, points, before = at, 0, count
+            mixed = np.uint64(0xCBF29CE484222325)
+            while stop < end and points < longest:
+                for _ in range(_width(data, stop, end)):
+                    mixed = (mixed ^ np.uint64(data[stop])) * np.uint64(0x100000001B3)
+                    stop += 1
+                points += 1
+                if points < shortest:
+                    continue
+                number = np.int32(-1)
+                if count < len(found):
+                    hashed = mixed ^ (mixed >> np.uint64(32))
+                    number = _number(data, at, stop, hashed, slots, hashes, ends, arena, state)
+                if number < 0:
+                    # All the runs that start here come again.
+                    state[FOUND], state[ELEMENT], state[BYTE] = before, element, at
+                    return False
+                found[count] = number
+                count += 1
+            if points < shortest:
+                break
+            at += _width(data, at, end)
+        found_ends[element] = count
+    state[FOUND], state[ELEMENT] = count, len(starts)
+    return True
+
+
+@compiled(void(MADE_I32, GIVEN_U64, int64))
+def fill_slots(slots: Int32s, hashes: UInt64s, count: Int) -> None:
+    """A new, larger hash table for the tokens there are."""
+    mask = len(slots) - 1
+    for number in range(count):
+        slot = np.int64(hashes[number]) & mask
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = number

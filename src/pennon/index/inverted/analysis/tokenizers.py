@@ -1,0 +1,170 @@
+"""Base tokenizers over Arrow text columns: every token as the number of a distinct one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pennon.errors import UnsupportedColumn
+from pennon.index.inverted.analysis import kernels
+from pennon.index.inverted.analysis.params import TextParams
+from pennon.index.inverted.analysis.tables import alphanumeric, not_whitespace
+from pennon.index.inverted.compiled import Bytes, Flags, Int32s, Int64s
+
+T = TypeVar("T", bound=np.generic)
+
+_FIRST_SLOTS = 1 << 12
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Documents as runs of elements, the elements as ranges of bytes; what is NULL is in neither."""
+
+    data: Bytes
+    starts: Int64s
+    stops: Int64s
+    documents: Int64s  # elements before each document, and all of them
+
+    def __len__(self) -> int:
+        return len(self.documents) - 1
+
+    def slice(self, first: int, last: int) -> Texts:
+        """Documents [first, last)."""
+        a, b = self.documents[first], self.documents[last]
+        return Texts(self.data, self.starts[a:b], self.stops[a:b], self.documents[first : last + 1] - a)
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Tokens of consecutive documents, by number, and the tokens before each document."""
+
+    numbers: Int32s
+    documents: Int64s
+
+
+def supports_type(type_: pa.DataType) -> bool:
+    """Whether documents can be read from a column of the type."""
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return type_.value_type in _TEXTS
+    return type_ in _TEXTS
+
+
+def texts_of(column: pa.Array) -> Texts:
+    """The documents of a column: a text each, or a list of texts."""
+    if not supports_type(column.type):
+        raise UnsupportedColumn(
+            f"a column of type {column.type} does not hold text", "Index a column of strings or of lists of strings"
+        )
+    if column.type in _TEXTS:
+        data, starts, stops, valid = _elements(column)
+        documents = np.arange(len(column) + 1) if valid is None else np.concatenate([[0], np.cumsum(valid)])
+        return Texts(data, starts, stops, documents.astype(np.int64, copy=False))
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    bounds = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    data, starts, stops, valid = _elements(column.flatten())
+    if valid is not None:
+        bounds = np.concatenate([[0], np.cumsum(valid)])[bounds]
+    return Texts(data, starts, stops, bounds.astype(np.int64, copy=False))
+
+
+def _elements(column: pa.Array) -> tuple[Bytes, Int64s, Int64s, Flags | None]:
+    """Bytes, where the valid elements start and stop, and which are valid where not all are."""
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    large = pa.types.is_large_string(column.type)
+    content = column.buffers()[2]
+    data = np.frombuffer(content, dtype=np.uint8) if content is not None else np.empty(0, dtype=np.uint8)
+    if not len(column):
+        empty = np.empty(0, dtype=np.int64)
+        return data, empty, empty, None
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int64 if large else np.int32)
+    offsets = offsets[column.offset : column.offset + len(column) + 1].astype(np.int64, copy=False)
+    starts, stops = offsets[:-1], offsets[1:]
+    if not column.null_count:
+        return data, starts, stops, None
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    return data, starts[valid], stops[valid], valid
+
+
+class Tokenizer:
+    """Numbers the tokens of one document after another; the same token always has the same number."""
+
+    def __init__(self, params: TextParams) -> None:
+        self._encode = _kernel(params)
+        # Tokens that a kernel finds at one place of a text, or none of them.
+        self._at_once = params.max_ngram_length - params.min_ngram_length + 1
+        self._state = np.zeros(4, dtype=np.int64)
+        self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
+        self._hashes = np.empty(_FIRST_SLOTS, dtype=np.uint64)
+        self._ends = np.zeros(_FIRST_SLOTS + 1, dtype=np.int64)
+        self._arena = np.empty(_FIRST_SLOTS * 8, dtype=np.uint8)
+
+    @property
+    def uniques(self) -> int:
+        """Distinct tokens so far."""
+        return int(self._state[kernels.UNIQUES])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the table of distinct tokens takes."""
+        return self._slots.nbytes + self._hashes.nbytes + self._ends.nbytes + self._arena.nbytes
+
+    def encode(self, texts: Texts) -> Tokens:
+        """The tokens of some documents."""
+        size = int((texts.stops - texts.starts).sum())
+        found = np.empty(size // 5 + len(texts) + 16, dtype=np.int32)
+        ends = np.zeros(len(texts.starts) + 1, dtype=np.int64)
+        self._state[1:] = 0, 0, -1
+        table = self._slots, self._hashes, self._ends, self._arena
+        while not self._encode(texts.data, texts.starts, texts.stops, *table, self._state, found, ends[1:]):
+            found = self._make_room(texts, found)
+            table = self._slots, self._hashes, self._ends, self._arena
+        return Tokens(found[: self._state[kernels.FOUND]], ends[texts.documents])
+
+    def strings(self, first: int = 0) -> pa.Array:
+        """Distinct tokens from a number on, as large binary values."""
+        ends = self._ends[first : self.uniques + 1]
+        arena = self._arena[ends[0] : ends[-1]]
+        offsets = pa.py_buffer(ends - ends[0])
+        return pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(ends) - 1, [None, offsets, pa.py_buffer(arena.copy())]
+        )
+
+    def _make_room(self, texts: Texts, found: Int32s) -> Int32s:
+        """Twice the room of whatever is short of it."""
+        unique, count, element = self._state[:3].tolist()
+        if 2 * unique + 2 > len(self._slots):
+            self._slots = np.full(2 * len(self._slots), -1, dtype=np.int32)
+            kernels.fill_slots(self._slots, self._hashes, unique)
+            self._hashes = _enlarged(self._hashes, len(self._slots))
+            self._ends = _enlarged(self._ends, len(self._slots) + 1)
+        elif count + self._at_once > len(found):
+            return _enlarged(found, 2 * len(found) + self._at_once)
+        else:
+            longest = int(texts.stops[element] - texts.starts[element])
+            self._arena = _enlarged(self._arena, len(self._arena) + max(len(self._arena), longest))
+        return found
+
+
+def _kernel(params: TextParams) -> Callable[..., bool]:
+    """The kernel of a base tokenizer, with what it takes besides texts and table."""
+    if params.base_tokenizer == "raw":
+        return kernels.encode_whole
+    if params.base_tokenizer == "ngram":
+        lengths = params.min_ngram_length, params.max_ngram_length, params.prefix_only
+        return lambda data, starts, stops, *table: kernels.encode_ngrams(data, starts, stops, *lengths, *table)
+    in_words = alphanumeric() if params.base_tokenizer == "simple" else not_whitespace()
+    return lambda data, starts, stops, *table: kernels.encode_words(data, starts, stops, in_words, *table)
+
+
+def _enlarged(array: npt.NDArray[T], size: int) -> npt.NDArray[T]:
+    larger = np.empty(size, dtype=array.dtype)
+    larger[: len(array)] = array
+    return larger

@@ -1,0 +1,104 @@
+"""The inverted index as one of the kinds Pennon knows."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+from pyroaring import FrozenBitMap
+
+from pennon.errors import DamagedFile, InvalidArgument, UnsupportedTable
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.schema import Column
+from pennon.format.snapshot import Snapshot
+from pennon.index.cache import ByteCache
+from pennon.index.conditions import Condition
+from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.inverted.analysis.params import TYPE_URL, TextParams
+from pennon.index.inverted.analysis.tokenizers import supports_type
+from pennon.index.inverted.files import SegmentMetadata, read_metadata
+from pennon.index.inverted.options import Inverted
+from pennon.index.inverted.segment import InvertedSegment
+from pennon.index.kind import Precision, Query
+from pennon.index.options import IndexOptions, by_type
+
+# What pylance writes for the format that Pennon writes; 3 is read where blocks are the same.
+INDEX_VERSION = 2
+LEFT_TO_PYLANCE = "it is left to pylance"
+
+
+@dataclass(frozen=True)
+class InvertedKind:
+    """Documents are named by row id: by address, or by stable row id on tables that have them."""
+
+    queries: frozenset[Query] = frozenset({Query.TEXT})
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(Inverted)
+    names: tuple[str, ...] = tuple(options)
+    type_url: str = TYPE_URL
+    type_names: frozenset[str] = frozenset({"lance.table.invertedindexdetails", "lance.index.pb.invertedindexdetails"})
+    versions: frozenset[int] = frozenset({INDEX_VERSION, 3})
+    types: str = "strings, and lists of strings"
+
+    def claims(self, segment: IndexSegment) -> bool:
+        return segment.type_name in self.type_names
+
+    def supports(self, type_: pa.DataType) -> bool:
+        return supports_type(type_)
+
+    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
+        return self.names[0]
+
+    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
+        return segment.index_version in self.versions
+
+    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
+        return segment.fragments
+
+    def objection(self, segment: IndexSegment) -> str | None:
+        """Where text becomes terms in a way that Pennon cannot reproduce, or the files have another form."""
+        if not segment.details:
+            return f"an inverted index without recorded parameters; {LEFT_TO_PYLANCE}"
+        try:
+            TextParams.from_details(segment.details)
+        except (InvalidArgument, DamagedFile) as error:
+            return f"{error.problem}; {LEFT_TO_PYLANCE}"
+        return None
+
+    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
+        return True
+
+    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
+        return not stable_row_ids
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        return None
+
+    def open(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+    ) -> InvertedSegment:
+        with _reproducible():
+            return InvertedSegment(snapshot.store, segment, cache, reuse)
+
+    def metadata_of(self, snapshot: Snapshot, segment: IndexSegment) -> SegmentMetadata:
+        """Parameters and partitions. DamagedFile, or UnsupportedTable where the parameters cannot be reproduced."""
+        with _reproducible():
+            return read_metadata(snapshot.store, segment.directory, segment.file_sizes)
+
+
+INVERTED = InvertedKind()
+
+
+@contextmanager
+def _reproducible() -> Generator[None]:
+    try:
+        yield
+    except InvalidArgument as error:
+        raise UnsupportedTable(f"{error.problem}; {LEFT_TO_PYLANCE}") from error

@@ -1,0 +1,99 @@
+"""A segment after its rows got new addresses.
+
+Only documents have row ids: tokens and postings are copied as they are. Dead documents keep their old address, and
+their old fragments, whose ids are never used again, are listed as deleted, so that every reader leaves them out.
+They still count in scores and take room: where many died, and where a dead row's fragment lives on, which is always so
+for stable row ids, the partitions are rewritten instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.format.addresses import Addresses, fragment_of
+from pennon.format.index_metadata import IndexFile
+from pennon.format.store import Store
+from pennon.index.inverted.compiled import Flags
+from pennon.index.inverted.docs import Docs
+from pennon.index.inverted.files import PartitionFiles, SegmentMetadata, write_docs, write_metadata
+from pennon.index.inverted.merge import Source, merge_partitions
+
+# The row ids of today, and which rows still exist; the first is of no meaning for those that do not.
+Remap = Callable[[Addresses], tuple[Addresses, Flags]]
+# Beyond this share of dead documents, those that live are worth writing again.
+MOST_DEAD = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class RemappedPartition:
+    """The documents of a partition after a remap: dead ones have the address they had."""
+
+    files: PartitionFiles
+    docs: Docs
+    alive: Flags
+
+    @classmethod
+    def of(cls, files: PartitionFiles, deleted: FrozenBitMap, remap: Remap) -> RemappedPartition:
+        """`deleted` are fragments whose documents have been dead before."""
+        docs = files.read_docs()
+        row_ids, alive = remap(docs.row_ids)
+        alive = alive & ~_in_fragments(docs.row_ids, deleted)
+        return cls(files, Docs(np.where(alive, row_ids, docs.row_ids), docs.lengths), alive)
+
+    @property
+    def dead(self) -> int:
+        return len(self.docs) - int(np.count_nonzero(self.alive))
+
+    @property
+    def dead_fragments(self) -> BitMap:
+        """Fragments that dead documents have been in."""
+        return BitMap(np.unique(fragment_of(self.docs.row_ids[~self.alive])))
+
+    def source(self) -> Source:
+        """The partition without its dead documents, to be merged."""
+        return Source(self.files, self.docs, None if self.alive.all() else self.alive)
+
+
+def must_rewrite(parts: Sequence[RemappedPartition], live_fragments: BitMap, stable_row_ids: bool) -> bool:
+    """Whether a remap of documents alone would be wrong, or would leave too many dead ones."""
+    dead, docs = sum(part.dead for part in parts), sum(len(part.docs) for part in parts)
+    if dead and (stable_row_ids or dead > MOST_DEAD * docs):
+        return True
+    return any(part.dead_fragments & live_fragments for part in parts)
+
+
+def remap_docs(
+    store: Store, source: str, target: str, metadata: SegmentMetadata, parts: Sequence[RemappedPartition]
+) -> list[IndexFile]:
+    """Write a segment into the directory `target` that differs from the one in `source` only in its row ids."""
+    files: list[IndexFile] = []
+    for part in parts:
+        docs = write_docs(store, target, part.files.partition, part.docs)
+        others = [name for name in part.files.names if name != docs.path]
+        files += [IndexFile(name, store.copy(f"{source}/{name}", f"{target}/{name}")) for name in others]
+        files.append(docs)
+    deleted = FrozenBitMap(metadata.deleted_fragments.union(*(part.dead_fragments for part in parts)))
+    return [*files, write_metadata(store, target, replace(metadata, deleted_fragments=deleted))]
+
+
+def rewrite(
+    store: Store, target: str, metadata: SegmentMetadata, groups: Sequence[Sequence[Source]]
+) -> list[IndexFile]:
+    """Write a segment without dead documents into the directory `target`: a partition for each group of sources."""
+    files: list[IndexFile] = []
+    numbers: list[int] = []
+    for number, sources in enumerate(groups):
+        written = merge_partitions(sources, store, target, number, metadata.params.with_position)
+        files += written
+        numbers += [number] if written else []
+    return [*files, write_metadata(store, target, SegmentMetadata(metadata.params, tuple(numbers)))]
+
+
+def _in_fragments(row_ids: Addresses, fragments: FrozenBitMap) -> Flags:
+    if not fragments:
+        return np.zeros(len(row_ids), dtype=np.bool_)
+    return np.isin(fragment_of(row_ids), np.fromiter(fragments, dtype=np.uint32, count=len(fragments)))

@@ -1,0 +1,1 @@
+"""Searching partitions: the terms of a query, their posting lists, and the documents with the best scores."""

@@ -1,0 +1,155 @@
+"""Sets of values of one column, as spans between cuts of the column's order.
+
+A cut is a place between values, never a value, so `<` and `<=` need no special cases: every set is a sorted list of
+disjoint half-open spans, and union and complement are all the algebra there is. Cuts compare as plain tuples:
+
+    (0,)           before every value            FIRST
+    (1, key, 0)    just below the value `key`
+    (1, key, 1)    just above the value `key`
+    (2,)           after every value             LAST
+
+The key of a value compares as the B-tree sorts it: integers for numbers, bytes for text and binary, and for floats the
+bits of IEEE-754 total order. Where keys are dense integers, `above(5)` is `below(6)`, so neighboring points fuse.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+Key = int | bytes
+Cut = tuple[Any, ...]
+Span = tuple[Cut, Cut]
+Spans = tuple[Span, ...]
+
+FIRST: Cut = (0,)
+LAST: Cut = (2,)
+
+_FLOATS: dict[str, tuple[str, str, int]] = {
+    "halffloat": ("<e", "<h", 0x7FFF),
+    "float": ("<f", "<i", 0x7FFFFFFF),
+    "double": ("<d", "<q", 0x7FFFFFFFFFFFFFFF),
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the values of one Arrow type are ordered, and how their keys become Arrow scalars again."""
+
+    type: pa.DataType
+    family: str
+    first: Cut = FIRST
+    last: Cut = LAST
+
+    @property
+    def dense(self) -> bool:
+        """Keys are integers of a known range and every one of them is a value."""
+        return self.first != FIRST
+
+    @property
+    def everything(self) -> Spans:
+        """All values; NULL is no value."""
+        return ((self.first, self.last),)
+
+    def below(self, key: Key) -> Cut:
+        return (1, key, 0)
+
+    def above(self, key: Key) -> Cut:
+        return (1, key + 1, 0) if self.dense and isinstance(key, int) else (1, key, 1)
+
+    def between(self, low: Key, high: Key) -> Span:
+        """The values from `low` to `high`, both included."""
+        return (self.below(low), self.above(high))
+
+    def complement(self, spans: Spans) -> Spans:
+        """Every value that is in none of the spans, which must be sorted and disjoint."""
+        edges = [self.first, *(cut for span in spans for cut in span), self.last]
+        return tuple((low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if low < high)
+
+    def low(self, span: Span) -> tuple[Key, bool] | None:
+        """The lowest value of the span and whether it belongs to it; None when nothing bounds it from below."""
+        cut = span[0]
+        return None if cut == self.first else (cut[1], cut[2] == 0)
+
+    def high(self, span: Span) -> tuple[Key, bool] | None:
+        """The highest value of the span and whether it belongs to it; None when nothing bounds it from above."""
+        cut = span[1]
+        if cut == self.last:
+            return None
+        if self.dense:
+            return (cut[1] - 1, True)
+        return (cut[1], cut[2] == 1)
+
+    def scalars(self, keys: Sequence[Key]) -> list[pa.Scalar]:
+        """The values behind the keys."""
+        return list(pa.array(self._values(keys), self.type))
+
+    def _values(self, keys: Sequence[Key]) -> Sequence[object] | np.ndarray:
+        if self.family == "bool":
+            return [key != 0 for key in keys]
+        if self.family == "string":
+            return [key.decode() for key in keys if isinstance(key, bytes)]
+        if self.family == "float":
+            signed = np.array(keys, dtype=f"<i{self.type.bit_width // 8}")
+            bits = np.where(signed < 0, signed ^ np.iinfo(signed.dtype).max, signed)
+            return bits.view(f"<f{self.type.bit_width // 8}")
+        if self.family == "decimal":
+            return [Decimal((key < 0, _digits(key), -self.type.scale)) for key in keys if isinstance(key, int)]
+        return keys
+
+
+@lru_cache(maxsize=256)
+def order_of(type_: pa.DataType) -> Order:
+    """The order of a column type; for types no literal can be compared with, one that only knows `everything`."""
+    if pa.types.is_integer(type_):
+        bits = type_.bit_width
+        low = 0 if pa.types.is_unsigned_integer(type_) else -(1 << (bits - 1))
+        return Order(type_, "int", (1, low, 0), (1, low + (1 << bits), 0))
+    if pa.types.is_boolean(type_):
+        return Order(type_, "bool", (1, 0, 0), (1, 2, 0))
+    if pa.types.is_date32(type_):
+        return Order(type_, "date", (1, -(1 << 31), 0), (1, 1 << 31, 0))
+    for family, belongs in _FAMILIES.items():
+        if belongs(type_):
+            return Order(type_, family)
+    return Order(type_, "other")
+
+
+_FAMILIES = {
+    "float": pa.types.is_floating,
+    "decimal": lambda type_: pa.types.is_decimal128(type_) or pa.types.is_decimal256(type_),
+    "date": pa.types.is_date64,
+    "timestamp": pa.types.is_timestamp,
+    "string": lambda type_: str(type_) in ("string", "large_string", "string_view"),
+    "binary": lambda type_: str(type_) in ("binary", "large_binary") or pa.types.is_fixed_size_binary(type_),
+}
+
+
+def union(spans: Iterable[Span]) -> Spans:
+    """The values that are in any of the spans, which may come in any order and overlap."""
+    merged: list[Span] = []
+    for low, high in sorted(spans):
+        if merged and low <= merged[-1][1]:
+            if high > merged[-1][1]:
+                merged[-1] = (merged[-1][0], high)
+        elif low < high:
+            merged.append((low, high))
+    return tuple(merged)
+
+
+def float_key(value: float, type_: pa.DataType) -> int:
+    """The place of a float in IEEE-754 total order: the sign bit makes -NaN the least and -0.0 less than 0.0."""
+    as_float, as_int, magnitude = _FLOATS[str(type_)]
+    bits: int = struct.unpack(as_int, struct.pack(as_float, value))[0]
+    return bits ^ magnitude if bits < 0 else bits
+
+
+def _digits(key: int) -> tuple[int, ...]:
+    return tuple(map(int, str(abs(key))))

@@ -1,0 +1,104 @@
+"""Searching one n-gram segment: the rows that have every trigram of the texts asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property, lru_cache, reduce
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from pennon.format.addresses import Addresses, read_address_bitmap, sorted_unique
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.row_set import RowSet
+from pennon.format.store import Store
+from pennon.index.cache import ByteCache
+from pennon.index.conditions import Condition, ContainsText
+from pennon.index.description import Chart, Description
+from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.kind import Estimate
+from pennon.index.ngram.files import PostingsFile
+from pennon.index.ngram.tokens import tokens_of
+from pennon.text import plural
+
+# Of a very long text this many tokens are looked up. The filter is checked on the rows anyway.
+MOST_TOKENS = 64
+# Ids taken out of bitmaps at once.
+LISTED = 1 << 20
+
+
+class NGramSegment:
+    """An opened segment. Tokens and posting lists live in the shared cache."""
+
+    capacity = None  # rows without a trigram have no entry
+
+    def __init__(
+        self, store: Store, segment: IndexSegment, cache: ByteCache, reuse: FragmentReuse | None = None
+    ) -> None:
+        self._store, self._segment, self._cache, self._reuse = store, segment, cache, reuse
+        self._key = (store.location.uri, segment.uuid)
+        self.tokens: npt.NDArray[np.uint32] = cache.get_or_load((*self._key, "tokens"), self._load_tokens)
+
+    def search(self, condition: Condition) -> RowSet:
+        lists = sorted(self._lists(condition), key=len)
+        if not lists or not lists[0]:
+            return RowSet.none()
+        stored = np.frombuffer(reduce(BitMap64.__and__, lists).to_array(), dtype=np.uint64)
+        if self._reuse is None:
+            return RowSet.of_addresses(stored)
+        addresses, alive = self._reuse.remap(stored)
+        return RowSet.of_addresses(sorted_unique(addresses[alive]))
+
+    def estimate(self, condition: Condition) -> Estimate:
+        """By the shortest posting list. Their lengths are recorded nowhere else, so they are read, and `search` takes
+        them from the cache."""
+        lists = self._lists(condition)
+        return Estimate(len(lists), min(map(len, lists), default=0))
+
+    def stored_ids(self) -> Iterator[Addresses]:
+        for lists in self._file.lists():
+            ids = BitMap64.union(*(read_address_bitmap(content, self._file.where) for content in lists))
+            for start in range(0, len(ids), LISTED):
+                yield np.frombuffer(ids[start : start + LISTED].to_array(), dtype=np.uint64)
+
+    def describe(self) -> Description:
+        text = "Each has the rows whose text has its three letters or digits in sequence."
+        chart = Chart(plural(len(self.tokens), "posting list"), "Posting lists", text)
+        return Description((("letters a token", "3"),), {"tokens": len(self.tokens)}, chart)
+
+    def _lists(self, condition: Condition) -> list[BitMap64]:
+        """Posting lists of the condition's tokens; none where a token has no rows."""
+        if not isinstance(condition, ContainsText):
+            raise TypeError(f"an n-gram index answers texts only, not {type(condition).__name__}")
+        wanted = looked_up(condition.pieces)
+        places = np.searchsorted(self.tokens, wanted)
+        if len(wanted) and (places[-1] == len(self.tokens) or (self.tokens[places] != wanted).any()):
+            return []
+        rows: list[int] = places.tolist()
+        found = self._cache.get_all([(*self._key, row) for row in rows])
+        missing = [row for row, known in zip(rows, found, strict=True) if known is None]
+        loaded = dict(zip(missing, self._load_lists(missing), strict=True))
+        return [loaded[row] if known is None else known for row, known in zip(rows, found, strict=True)]
+
+    def _load_lists(self, rows: list[int]) -> Iterator[BitMap64]:
+        if rows:
+            for row, content in zip(rows, self._file.read_lists(rows), strict=True):
+                bitmap = read_address_bitmap(content, self._file.where)
+                self._cache.put((*self._key, row), bitmap, len(content) + 256)
+                yield bitmap
+
+    def _load_tokens(self) -> tuple[npt.NDArray[np.uint32], int]:
+        tokens = self._file.read_tokens()
+        return tokens, tokens.nbytes
+
+    @cached_property
+    def _file(self) -> PostingsFile:
+        return PostingsFile(self._store, self._segment)
+
+
+@lru_cache(maxsize=256)
+def looked_up(pieces: tuple[str, ...]) -> npt.NDArray[np.uint32]:
+    """Tokens, ascending, that all rows have which hold the pieces."""
+    tokens = np.array(sorted(tokens_of(pieces)), dtype=np.uint32)
+    return tokens[np.linspace(0, len(tokens) - 1, min(len(tokens), MOST_TOKENS)).astype(np.int64)]

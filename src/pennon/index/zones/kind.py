@@ -1,0 +1,209 @@
+"""Zone maps and Bloom filters as two of the kinds Pennon knows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.errors import DamagedFile
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.schema import Column
+from pennon.format.snapshot import Snapshot
+from pennon.index.cache import ByteCache
+from pennon.index.conditions import ColumnRanges, Condition
+from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.kind import Precision, Query
+from pennon.index.options import IndexOptions, by_type
+from pennon.index.zones.bloom import can_filter
+from pennon.index.zones.bounds import has_bounds
+from pennon.index.zones.details import ZoneMapDetails
+from pennon.index.zones.files import BLOOM_FILE, open_bloom_file, read_bloom_zones
+from pennon.index.zones.layouts import BloomLayout, ZoneLayout, ZoneMapLayout
+from pennon.index.zones.options import BloomFilter, ZoneMap
+from pennon.index.zones.points import points_of
+from pennon.index.zones.segment import BloomFilterSegment, ZoneMapSegment, ZoneSegment
+
+
+@dataclass(frozen=True)
+class ZonesKind(ABC):
+    """What both have in common: version 0, and row addresses on every table."""
+
+    options: ClassVar[Mapping[str, type[IndexOptions]]]
+    names: tuple[str, ...]
+    type_url: str
+    type_names: frozenset[str]
+    types: str  # that columns can have, for messages
+    queries: frozenset[Query] = frozenset({Query.FILTER})
+    versions: frozenset[int] = frozenset({0})
+
+    def claims(self, segment: IndexSegment) -> bool:
+        return segment.type_name in self.type_names
+
+    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
+        return self.names[0]
+
+    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
+        return segment.index_version in self.versions
+
+    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
+        """All of it; that there are zones of every fragment is checked when a segment is opened."""
+        return segment.fragments
+
+    def objection(self, segment: IndexSegment) -> str | None:
+        return None
+
+    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
+        return True
+
+    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
+        return True
+
+    def open(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+    ) -> ZoneSegment:
+        opened = self.open_zones(snapshot, segment, column, reuse, cache)
+        if reuse is not None or snapshot.manifest.reuse_segment is None:
+            _check_coverage(snapshot, segment, reuse, opened)
+        return opened
+
+    @abstractmethod
+    def open_zones(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+    ) -> ZoneSegment:
+        """Whatever the segment covers."""
+
+    @abstractmethod
+    def layout(self, options: IndexOptions) -> ZoneLayout:
+        """How a segment with these options is written."""
+
+    @abstractmethod
+    def layout_of(self, snapshot: Snapshot, segment: IndexSegment) -> ZoneLayout:
+        """How a segment was written; the defaults where its file cannot be read."""
+
+    @abstractmethod
+    def supports(self, type_: pa.DataType) -> bool: ...
+
+    @abstractmethod
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None: ...
+
+
+@dataclass(frozen=True)
+class ZoneMapKind(ZonesKind):
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(ZoneMap)
+    names: tuple[str, ...] = tuple(options)
+    type_url: str = "/lance.table.ZoneMapIndexDetails"
+    type_names: frozenset[str] = frozenset({"lance.table.zonemapindexdetails", "lance.index.pb.zonemapindexdetails"})
+    types: str = "all but structs"
+
+    def supports(self, type_: pa.DataType) -> bool:
+        """Types without bounds can have one for their NULLs. pylance's zones of structs are not those of their rows."""
+        return not pa.types.is_struct(type_) and not pa.types.is_null(type_)
+
+    def objection(self, segment: IndexSegment) -> str | None:
+        try:
+            ZoneMapDetails.from_bytes(segment.details)
+        except DamagedFile as error:
+            return error.problem
+        return None
+
+    def layout(self, options: IndexOptions) -> ZoneMapLayout:
+        return ZoneMapLayout(options.rows_per_zone) if isinstance(options, ZoneMap) else ZoneMapLayout()
+
+    def layout_of(self, snapshot: Snapshot, segment: IndexSegment) -> ZoneMapLayout:
+        details = ZoneMapDetails.from_bytes(segment.details)
+        return ZoneMapLayout(details.rows_per_zone, details.use_seeds)
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        if not isinstance(condition, ColumnRanges):
+            return None
+        if not condition.spans or condition.is_everything:
+            exact = ZoneMapDetails.from_bytes(segment.details).has_null_bitmap
+            return Precision.EXACT if exact else Precision.SUPERSET
+        return Precision.SUPERSET if has_bounds(condition.type) else None
+
+    def open_zones(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+    ) -> ZoneMapSegment:
+        return ZoneMapSegment(snapshot, segment, column.type, cache, reuse)
+
+
+@dataclass(frozen=True)
+class BloomFilterKind(ZonesKind):
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(BloomFilter)
+    names: tuple[str, ...] = tuple(options)
+    type_url: str = "/lance.index.pb.BloomFilterIndexDetails"
+    type_names: frozenset[str] = frozenset(
+        {"lance.index.pb.bloomfilterindexdetails", "lance.table.bloomfilterindexdetails"}
+    )
+    types: str = "whole numbers, 32 and 64-bit floats, dates, times, timestamps, text and binary"
+
+    def supports(self, type_: pa.DataType) -> bool:
+        return can_filter(type_)
+
+    def layout(self, options: IndexOptions) -> BloomLayout:
+        given = isinstance(options, BloomFilter)
+        return BloomLayout(options.number_of_items, options.probability) if given else BloomLayout()
+
+    def layout_of(self, snapshot: Snapshot, segment: IndexSegment) -> BloomLayout:
+        path, size = f"{segment.directory}/{BLOOM_FILE}", segment.file_sizes.get(BLOOM_FILE)
+        try:
+            found = read_bloom_zones(open_bloom_file(snapshot.store, path, size, filters=False))
+        except DamagedFile:
+            return BloomLayout()
+        return BloomLayout(found.items, found.probability)
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        if not isinstance(condition, ColumnRanges) or points_of(condition) is None:
+            return None
+        return Precision.SUPERSET if condition.spans else Precision.EXACT
+
+    def open_zones(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+    ) -> BloomFilterSegment:
+        return BloomFilterSegment(snapshot, segment, cache, reuse)
+
+
+ZONE_MAP = ZoneMapKind()
+BLOOM_FILTER = BloomFilterKind()
+
+
+def _check_coverage(
+    snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None, opened: ZoneSegment
+) -> None:
+    """DamagedFile where a covered fragment has live rows and no zone. On tables with stable row ids older versions of
+    pylance let address-based segments cover the fragments that rows moved to, without the files changing."""
+    if reuse is not None and reuse.tagged:
+        return  # what a segment covers then depends on others of its name
+    covered, held = BitMap(segment.fragments), BitMap(opened.zones.fragments)
+    if reuse is not None:
+        covered, held = reuse.effective(covered), reuse.reached(held)
+    missing = (covered & snapshot.manifest.live) - held
+    empty = [fragment for fragment in missing if snapshot.manifest.fragments[fragment].live_rows]
+    if empty:
+        problem = f"segment {segment.uuid} covers fragment {empty[0]} and has no zones of it"
+        raise DamagedFile(problem, "Rebuild the index")

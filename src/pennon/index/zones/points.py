@@ -1,0 +1,35 @@
+"""Single values of a condition, as Bloom filters are asked for them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pennon.index.conditions import ColumnRanges
+from pennon.index.key_spans import Key, order_of
+
+# Whole numbers that follow each other are one range; a range of at most this many is asked for one by one.
+MOST_POINTS = 4096
+
+
+def points_of(condition: ColumnRanges) -> pa.Array | None:
+    """The values that a condition consists of; None where they are too many, or not known one by one."""
+    order = order_of(condition.type)
+    keys: list[Key] = []
+    for span in condition.spans:
+        low, high = order.low(span), order.high(span)
+        if low is None or high is None or not low[1] or not high[1]:
+            return None
+        if isinstance(low[0], int) and isinstance(high[0], int) and _counts(order.family):
+            if high[0] - low[0] >= MOST_POINTS - len(keys):
+                return None
+            keys += range(low[0], high[0] + 1)
+        elif low[0] == high[0]:
+            keys.append(low[0])
+        else:
+            return None
+    return pa.array(order.scalars(keys), condition.type)
+
+
+def _counts(family: str) -> bool:
+    """Whether every key between two is that of a value; floats have -0.0 and 0.0 next to each other."""
+    return family in ("int", "bool", "date", "timestamp", "float")

@@ -1,0 +1,267 @@
+"""Searching zones: a segment finds the ranges of rows whose summaries do not rule a condition out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from pennon.errors import DamagedFile, UnsupportedTable
+from pennon.format.addresses import Addresses, sorted_unique
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.lance_file import LanceFile
+from pennon.format.row_set import RowSet
+from pennon.format.snapshot import Snapshot
+from pennon.index.cache import ByteCache
+from pennon.index.conditions import ColumnRanges, Condition
+from pennon.index.description import Description
+from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.kind import Estimate
+from pennon.index.zones.bloom import hash_values, may_hold, may_hold_each
+from pennon.index.zones.cutting import Mask, Positions, Zones
+from pennon.index.zones.description import describe_zones
+from pennon.index.zones.details import ZoneMapDetails
+from pennon.index.zones.files import (
+    BLOOM_FILE,
+    REMEDY,
+    ZONE_MAP_FILE,
+    BloomZones,
+    Filters,
+    NullReader,
+    check_zones,
+    filters_at_once,
+    null_reader,
+    open_bloom_file,
+    read_bloom_zones,
+    read_filters,
+    read_rows_per_zone,
+    read_zone_map,
+)
+from pennon.index.zones.points import points_of
+from pennon.index.zones.zone_map import ZoneBounds, ZoneSearch, allowed
+
+
+class ZoneSegment(ABC):
+    """What zone maps and Bloom filters have in common: places of zones, and NULLs."""
+
+    def __init__(
+        self, snapshot: Snapshot, segment: IndexSegment, file: LanceFile, cache: ByteCache, reuse: FragmentReuse | None
+    ) -> None:
+        self._file, self._cache, self._reuse = file, cache, reuse
+        self._key = (snapshot.location.uri, segment.uuid)
+        self._nulls: NullReader = null_reader(file)
+
+    @property
+    @abstractmethod
+    def zones(self) -> Zones: ...
+
+    @abstractmethod
+    def search(self, condition: Condition) -> RowSet: ...
+
+    @abstractmethod
+    def estimate(self, condition: Condition) -> Estimate: ...
+
+    @abstractmethod
+    def describe(self) -> Description: ...
+
+    @abstractmethod
+    def allows(self, zones: Positions, values: pa.Array) -> Mask:
+        """Of each value whether a search for it finds the zone of the given number, in which it is. NULLs are always
+        found where they are recorded row by row."""
+
+    @property
+    def has_null_map(self) -> bool:
+        return self._nulls.number is not None
+
+    @property
+    def capacity(self) -> int:
+        return int(self.zones.lengths.sum())
+
+    def stored_ids(self) -> Iterator[Addresses]:
+        """The first row of every zone, which is in the same fragment as all others of it, and one NULL a fragment."""
+        yield self.zones.starts
+        if self.has_null_map:
+            rows = self.stored_nulls().by_fragment.items()
+            firsts = [(fragment << 32) | (offsets.min() if offsets else 0) for fragment, offsets in rows]
+            yield np.array(firsts, dtype=np.uint64)
+
+    def stored_nulls(self) -> RowSet:
+        """The rows with NULL at the addresses that are in the file."""
+
+        def load() -> tuple[RowSet, int]:
+            rows = self._nulls.read()
+            whole = [fragment for fragment, offsets in rows.by_fragment.items() if offsets is None]
+            if whole:
+                # Every row of a fragment: those of its zones.
+                rows = RowSet({**rows.by_fragment, **self.zones.rows().within(BitMap(whole)).by_fragment})
+            return rows, rows.nbytes
+
+        return self._cache.get_or_load((*self._key, "nulls"), load)
+
+    def null_rows(self) -> RowSet:
+        """The rows with NULL at today's addresses."""
+        rows = self.stored_nulls()
+        if self._reuse is None:
+            return rows
+        addresses, alive = self._reuse.remap(rows.addresses())
+        return RowSet.of_addresses(sorted_unique(addresses[alive]))
+
+    def rows_of(self, mask: Mask) -> RowSet:
+        """The rows of some zones at today's addresses."""
+        zones = self.zones.chosen(mask)
+        if self._reuse is not None:
+            starts, lengths, _ = self._reuse.address_map.apply_ranges(zones.starts, zones.lengths)
+            zones = Zones(starts, lengths)
+        return zones.rows()
+
+    def _estimated(self, mask: Mask) -> Estimate:
+        zones = int(np.count_nonzero(mask))
+        return Estimate(zones, int(self.zones.lengths[mask].sum()), zones)
+
+
+class ZoneMapSegment(ZoneSegment):
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        value_type: pa.DataType,
+        cache: ByteCache,
+        reuse: FragmentReuse | None,
+    ) -> None:
+        path = f"{segment.directory}/{ZONE_MAP_FILE}"
+        file = LanceFile(snapshot.store, path, segment.file_sizes.get(ZONE_MAP_FILE))
+        super().__init__(snapshot, segment, file, cache, reuse)
+        self._type = value_type
+        self.rows_per_zone = read_rows_per_zone(file)
+        if ZoneMapDetails.from_bytes(segment.details).has_null_bitmap and not self.has_null_map:
+            raise DamagedFile(f"{file.where} has no NULL bitmap, and the manifest records one", REMEDY)
+        self.zone_map, self._bounds = cache.get_or_load((*self._key, "zones"), self._load)
+        check_zones(self.zones, snapshot.manifest, file.where)
+
+    @property
+    def zones(self) -> Zones:
+        return self.zone_map.zones
+
+    def search(self, condition: Condition) -> RowSet:
+        asked = _ranges(condition)
+        found = self.rows_of(self._matching(asked))
+        if not self.has_null_map:
+            return found
+        if asked.is_everything:
+            return found if asked.nulls else found - self.null_rows()
+        return found | self.null_rows() if asked.nulls else found
+
+    def estimate(self, condition: Condition) -> Estimate:
+        asked = _ranges(condition)
+        nulls = int(self.zone_map.null_counts.sum(dtype=np.int64)) if asked.nulls and self.has_null_map else 0
+        return self._estimated(self._matching(asked)) + Estimate(int(nulls > 0), nulls)
+
+    def allows(self, zones: Positions, values: pa.Array) -> Mask:
+        found = allowed(self.zone_map, zones, values)
+        return found | pc.is_null(values).to_numpy(zero_copy_only=False) if self.has_null_map else found
+
+    def describe(self) -> Description:
+        return describe_zones(self.zones, (("rows a zone", f"{self.rows_per_zone:,}"),))
+
+    def _matching(self, asked: ColumnRanges) -> Mask:
+        if asked.is_everything:
+            return np.ones(len(self.zones), dtype=np.bool_)
+        matching = self._bounds.matching(asked)
+        return matching | (self.zone_map.null_counts > 0) if asked.nulls and not self.has_null_map else matching
+
+    def _load(self) -> tuple[tuple[ZoneBounds, ZoneSearch], int]:
+        found = read_zone_map(self._file, self._type)
+        search = ZoneSearch(found, self._type)
+        size = found.mins.nbytes + found.maxs.nbytes + 24 * len(found) + search.nbytes
+        return (found, search), size
+
+
+class BloomFilterSegment(ZoneSegment):
+    """Filters are read when they are first asked, some at once, and kept in the cache."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        cache: ByteCache,
+        reuse: FragmentReuse | None,
+    ) -> None:
+        path, size = f"{segment.directory}/{BLOOM_FILE}", segment.file_sizes.get(BLOOM_FILE)
+        file = open_bloom_file(snapshot.store, path, size, filters=False)
+        super().__init__(snapshot, segment, file, cache, reuse)
+        self._store, self._path, self._size = snapshot.store, path, size
+        self._filter_file: LanceFile | None = None
+        self.bloom: BloomZones = cache.get_or_load((*self._key, "zones"), self._load)
+        self._at_once = filters_at_once(size or 0, len(self.zones))
+        check_zones(self.zones, snapshot.manifest, file.where)
+
+    @property
+    def zones(self) -> Zones:
+        return self.bloom.zones
+
+    def search(self, condition: Condition) -> RowSet:
+        asked = _ranges(condition)
+        if asked.nulls and not asked.spans and not self.has_null_map:
+            raise UnsupportedTable("the Bloom filters have no NULL bitmap, and cannot find NULLs exactly")
+        matching = np.zeros(len(self.zones), dtype=np.bool_)
+        values = points_of(asked)
+        if values is None:
+            raise TypeError("a Bloom filter answers single values only")
+        if len(values):
+            hashes = hash_values(values)
+            for start in range(0, len(self.zones), self._at_once):
+                filters = self._filters(start)
+                matching[start : start + len(filters)] = may_hold(filters.words, filters.offsets, hashes)
+        if not asked.nulls:
+            return self.rows_of(matching)
+        if not self.has_null_map:
+            return self.rows_of(matching | self.bloom.has_null)
+        return self.rows_of(matching) | self.null_rows()
+
+    def estimate(self, condition: Condition) -> Estimate:
+        """Which zones hold a value is not known before the filters are read."""
+        asked = _ranges(condition)
+        everywhere = np.full(len(self.zones), bool(asked.spans))
+        return self._estimated(everywhere | self.bloom.has_null if asked.nulls else everywhere)
+
+    def describe(self) -> Description:
+        parameters = (
+            ("values a zone", f"{self.bloom.items:,}"),
+            ("false positives", f"{self.bloom.probability:g}"),
+        )
+        return describe_zones(self.zones, parameters)
+
+    def allows(self, zones: Positions, values: pa.Array) -> Mask:
+        found = np.full(len(zones), self.has_null_map) | self.bloom.has_null[zones]
+        present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        hashes, asked = hash_values(values.take(pa.array(present))), zones[present]
+        for start in np.unique(asked // self._at_once).tolist():
+            filters, first = self._filters(start * self._at_once), start * self._at_once
+            own = np.flatnonzero(asked // self._at_once == start)
+            found[present[own]] = may_hold_each(filters.words, filters.offsets, asked[own] - first, hashes[own])
+        return found
+
+    def _filters(self, start: int) -> Filters:
+        """Those that are read together, from a multiple of how many these are."""
+        key = (*self._key, "filters", start)
+        known: Filters | None = self._cache.get(key)
+        if known is None:
+            if self._filter_file is None:
+                self._filter_file = open_bloom_file(self._store, self._path, self._size, filters=True)
+            known = read_filters(self._filter_file, start, min(self._at_once, len(self.zones) - start))
+            self._cache.put(key, known, known.nbytes)
+        return known
+
+    def _load(self) -> tuple[BloomZones, int]:
+        found = read_bloom_zones(self._file)
+        return found, found.nbytes
+
+
+def _ranges(condition: Condition) -> ColumnRanges:
+    if not isinstance(condition, ColumnRanges):
+        raise TypeError(f"zones answer ranges of values only, not {type(condition).__name__}")
+    return condition
