@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pennon.engine.choice import choose_engine, require_spark
 from pennon.engine.engine import Engine, Exchanged
 from pennon.engine.local_engine import LocalEngine
-from pennon.engine.progress import PlainProgress, ProgressListener, RichProgress, progress_for_terminal
+from pennon.engine.progress import ProgressListener
 from pennon.engine.spark_engine import SparkEngine
 
 if TYPE_CHECKING:
@@ -20,11 +20,8 @@ __all__ = [
     "Engine",
     "Exchanged",
     "LocalEngine",
-    "PlainProgress",
     "ProgressListener",
-    "RichProgress",
     "SparkEngine",
     "choose_engine",
-    "progress_for_terminal",
     "require_spark",
 ]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pennon.engine.blocks import Packer, unpack
 from pennon.engine.tasks import attempt
 from pennon.errors import BuildFailed
+from pennon.text import sql_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -110,7 +111,7 @@ def unnested(frame: DataFrame, name: str, *, outer: bool) -> DataFrame:
 
     Spark repeats the other columns then, and only those that are used further on.
     """
-    others = [f"`{column.replace('`', '``')}`" for column in frame.columns if column != name]
+    others = [sql_identifier(column) for column in frame.columns if column != name]
     return frame.selectExpr(*others, f"inline{'_outer' * outer}({name})")
 
 
@@ -130,9 +131,9 @@ def _packed(messages: Iterator[Message]) -> Batches:
 
 def _of_one_destination(destination: int, rows: Batches) -> Batches:
     for some in rows:
-        strangers = set(some.column("destination").to_pylist()) - {destination}
-        if strangers:
-            raise BuildFailed(f"Spark brought blocks for {strangers} to destination {destination}")
+        misplaced = set(some.column("destination").to_pylist()) - {destination}
+        if misplaced:
+            raise BuildFailed(f"Spark brought blocks for {misplaced} to destination {destination}")
         yield some
 
 

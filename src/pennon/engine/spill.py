@@ -1,7 +1,7 @@
-"""What a task receives beyond its memory goes to a file of its own and is read from there.
+"""Spilling to disk: batches beyond the memory of a task go to a temporary file and are read from there.
 
-Plans cut work so that this is not needed. It is where a sample has misled them, or a user asks for few and large parts:
-then the task takes longer, instead of being killed.
+Plans cut tasks so that this is not needed. It happens where a sample was misleading, or a user asks for few and large
+parts: then the task takes longer instead of being killed.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from itertools import chain
 
 import pyarrow as pa
 
-# Where Spark keeps its own, on the executor's disks.
+# Where Spark spills, on the disks of the executor.
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
 
 
-def held(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    """The same batches, to be kept all at once: in memory, or mapped from a file if they are larger than the limit.
-    The kernel may drop the pages of such a file from memory at any time."""
+def buffered(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """The same batches, safe to keep all at once: in memory, or mapped from a file if they exceed `limit` bytes. The
+    kernel may drop the pages of such a file from memory at any time."""
     kept: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -31,8 +31,8 @@ def held(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBat
     yield from kept
 
 
-def within(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
-    """Batches by as many as the limit holds, one at least."""
+def batched_by_bytes(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+    """Groups of batches of at most `limit` bytes, each of one batch at least."""
     some: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -46,7 +46,7 @@ def within(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[pa.Re
 
 
 def spill_directory() -> str | None:
-    """Where temporary files go; None: where the system has them."""
+    """The directory of temporary files; None for the default of the system."""
     return os.environ.get(LOCAL_DIRECTORIES, "").split(",")[0] or None
 
 
@@ -57,14 +57,14 @@ def _mapped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
                 writer.write_batch(batch)
         file.flush()
         mapped = pa.memory_map(file.name)
-    # The name is gone; the bytes stay as long as a batch points to them.
+    # The file is unlinked; its bytes stay as long as a batch points to them.
     reader = pa.ipc.open_file(mapped)
     for number in range(reader.num_record_batches):
         yield reader.get_batch(number)
 
 
 def _emptied(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each is let go once it was used."""
+    """The batches in order; each leaves the list before it is used, so that its memory can be freed."""
     batches.reverse()
     while batches:
         yield batches.pop()

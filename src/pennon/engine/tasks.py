@@ -24,7 +24,7 @@ import pyarrow as pa
 from pennon.engine.blocks import Packer, failure_rows, unpack
 from pennon.engine.engine import Sent
 from pennon.errors import BuildFailed, PennonError, StoreUnavailable
-from pennon.redact import scrub
+from pennon.secrets import redact_exception
 
 RESULT_SCHEMA = "key long, failed boolean, payload binary"
 # Stands before the cause of a failure in the traceback that Spark brings to the driver.
@@ -154,9 +154,9 @@ class _Received:
                 error: PennonError = pickle.loads(rows.column("block")[failed.index(True)].as_py())
                 self._failure = error
                 raise error
-            strangers = set(rows.column("destination").to_pylist()) - {self._destination}
-            if strangers:
-                raise BuildFailed(f"Spark brought blocks for {strangers} to destination {self._destination}")
+            misplaced = set(rows.column("destination").to_pylist()) - {self._destination}
+            if misplaced:
+                raise BuildFailed(f"Spark brought blocks for {misplaced} to destination {self._destination}")
             yield rows
 
 
@@ -218,7 +218,7 @@ def attempt() -> Generator[None]:
 
 def cause_of(error: Exception) -> str:
     """What failed in a task, in one line and without secrets."""
-    scrub(error)
+    redact_exception(error)
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 

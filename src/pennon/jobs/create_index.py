@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Sequence
 from uuid import uuid4
 
 from pyroaring import BitMap, FrozenBitMap
@@ -12,38 +11,19 @@ from pennon.engine import Engine
 from pennon.errors import IndexExists, InvalidArgument
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
+from pennon.index.options import IndexOptions
 from pennon.jobs.kinds import BuildPlan, BuildRequest
 from pennon.jobs.registry import jobs_named
-from pennon.jobs.shared.cleanup import committing
-from pennon.jobs.shared.commit import add_segment, check_name_free, publish
-
-
-class IndexOptions(TypedDict, total=False):
-    """Everything that may be said of an index; which of it, depends on its type. None says nothing."""
-
-    ranges: int | None
-    rows_per_range: int | None
-    batch_size: int | None
-    metric: str | None
-    num_partitions: int | None
-    target_partition_size: int | None
-    num_sub_vectors: int | None
-    num_bits: int | None
-    sample_rate: int | None
-    max_iters: int | None
-    m: int | None
-    ef_construction: int | None
-    max_level: int | None
-    ivf_centroids: Any
-    pq_codebook: Any
-    seed: int | None
+from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.changes import AddSegment, check_name_free
+from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused
+from pennon.jobs.shared.commit import commit_change
 
 
 def plan_index(
     snapshot: Snapshot,
     column: str,
-    index_type: str,
-    options: Mapping[str, Any],
+    options: IndexOptions,
     *,
     name: str | None,
     fragment_ids: Sequence[int] | None,
@@ -53,10 +33,12 @@ def plan_index(
 ) -> BuildPlan:
     """What `create_index` would do to this version of the table."""
     if name is not None and (not name or name.startswith("__")):
-        raise InvalidArgument(f"{name!r} cannot be the name of an index", "Names are not empty or start with '__'")
-    given = _checked(index_type, {key: value for key, value in options.items() if value is not None})
+        raise InvalidArgument(
+            f"{name!r} cannot be the name of an index", "Use a non-empty name that does not start with '__'"
+        )
+    check_at_least_one(rows_per_task=rows_per_task)
     request = BuildRequest(name, fragment_ids, parallelism, memory_bytes, rows_per_task)
-    return jobs_named(index_type).plan(snapshot, column, index_type, given, request)
+    return jobs_named(options.index_type).plan(snapshot, column, options, request)
 
 
 def create_index(
@@ -71,10 +53,9 @@ def create_index(
     if not whole:
         _check_fits(snapshot, index_type, plan, replace)
     segment = jobs_named(index_type).build(engine, snapshot, plan)
-    with committing(snapshot, [segment]):
-        committed = publish(snapshot, add_segment(segment, replace_whole=whole, may_replace=replace))
-    # Attempts that Spark gave up on may have left files that nothing names.
-    snapshot.store.delete_directory(segment.directory, keep=segment.file_sizes)
+    with delete_if_refused(snapshot, [segment]):
+        committed = commit_change(snapshot, AddSegment(segment, replace_whole=whole, may_replace=replace))
+    delete_abandoned_files(snapshot.store, segment)
     return committed
 
 
@@ -97,14 +78,4 @@ def _check_fits(snapshot: Snapshot, index_type: str, plan: BuildPlan, replace: b
         details=b"",
         index_version=0,
     )
-    add_segment(intended, replace_whole=False, may_replace=replace)(snapshot)
-
-
-def _checked(index_type: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The options, when all of them mean something for this type."""
-    known = jobs_named(index_type).option_names(index_type)
-    unknown = sorted(given.keys() - known)
-    if unknown:
-        what = f"options {', '.join(unknown)}" if len(unknown) > 1 else f"option {unknown[0]!r}"
-        raise InvalidArgument(f"{index_type.upper()} indices take no {what}", f"They take: {', '.join(sorted(known))}")
-    return given
+    AddSegment(intended, replace_whole=False, may_replace=replace).on(snapshot)

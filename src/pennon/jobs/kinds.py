@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.audit.checksums import Facts, Sums
 from pennon.jobs.audit.targets import CodeTally, Piece, Subject, View
-from pennon.jobs.shared.remap import Source
+from pennon.jobs.shared.remap import MergeSource
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,58 @@ class BuildRequest:
     rows_per_task: int | None = None
 
 
-class BuildPlan(Protocol):
-    """What a build will do, known before it does anything. Printable."""
+@dataclass(frozen=True)
+class MergeRequest:
+    """Which segments are to become one, whatever their kind. A merge of one segment remaps it.
+
+    `address_map` is the path of a file with the address map of a compaction under way. `ids_unchanged`: every id in the
+    files may stay as it is, so that files may be copied. `rebalance` asks for what `upkeep` found. `delta` is the plan
+    of a segment that will be built first and merged with the others; its files do not exist, so that the plan is an
+    estimate that can be printed but not executed.
+    """
+
+    sources: tuple[MergeSource, ...]
+    address_map: str | None = None
+    ids_unchanged: bool = False
+    rebalance: bool = False
+    delta: BuildPlan | None = None
 
     @property
-    def pin(self) -> Pin: ...
+    def largest(self) -> IndexSegment:
+        """The segment that the new one takes after."""
+        return max((source.segment for source in self.sources), key=lambda segment: segment.size_bytes)
+
+
+class WorkPlan(Protocol):
+    """What writing a segment will take, before anything runs. Printable."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def tasks(self) -> int: ...
+
+    @property
+    def task_memory_bytes(self) -> int:
+        """The most a task is expected to hold."""
+        ...
+
+    @property
+    def index_bytes(self) -> int:
+        """Expected size of the files."""
+        ...
+
+    def to_dict(self) -> dict[str, object]: ...
+
+
+class BuildPlan(WorkPlan, Protocol):
+    """How a segment will be built from the data."""
+
+    @property
+    def pin(self) -> Pin: ...
 
     @property
     def field_id(self) -> int: ...
@@ -46,26 +91,39 @@ class BuildPlan(Protocol):
     @property
     def fragments(self) -> tuple[int, ...]: ...
 
-    def to_dict(self) -> dict[str, object]: ...
+
+class MergePlan(WorkPlan, Protocol):
+    """How a segment will be made of others."""
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether a source does not exist yet. Such a plan is not executed."""
+        ...
 
 
 @dataclass(frozen=True)
-class Work:
-    """Where and with what segments are written. Nothing here commits."""
+class PlanContext:
+    """What plans are made for: a version of the table, how many tasks run at once, and the memory of each."""
 
-    engine: Engine
     snapshot: Snapshot
+    parallelism: int
     memory_bytes: int
+
+    @classmethod
+    def of(cls, engine: Engine, snapshot: Snapshot, memory_bytes: int) -> PlanContext:
+        """For an engine that is about to be used; starts it."""
+        return cls(snapshot, engine.parallelism, memory_bytes)
+
+    @classmethod
+    def without_starting(cls, engine: Engine, snapshot: Snapshot, memory_bytes: int) -> PlanContext:
+        """Counts this machine's cores where the engine has not started."""
+        return cls(snapshot, engine.parallelism if engine.attached else os.cpu_count() or 1, memory_bytes)
 
     def column_of(self, segment: IndexSegment) -> Column:
         column = self.snapshot.columns.by_id(segment.field_id)
         if column is None:
             raise UnsupportedColumn(f"the column of index {segment.name!r} of {self.snapshot.uri} is gone", "Drop it")
         return column
-
-    def discard(self, segment: IndexSegment) -> None:
-        """Remove files that no version names."""
-        self.snapshot.store.delete_directory(segment.directory)
 
 
 @dataclass(frozen=True)
@@ -115,49 +173,48 @@ class KindJobs(Protocol):
     @property
     def audit(self) -> KindAudit: ...
 
-    def option_names(self, index_type: str) -> frozenset[str]:
-        """What a user may ask of an index of this type."""
+    def plan(self, snapshot: Snapshot, column: str, options: Any, request: BuildRequest) -> BuildPlan:
+        """What a build will do; `options` are of one of the classes that the kind lists."""
         ...
-
-    def plan(
-        self, snapshot: Snapshot, column: str, index_type: str, options: Mapping[str, Any], request: BuildRequest
-    ) -> BuildPlan: ...
 
     def misfit(self, snapshot: Snapshot, plan: Any, other: IndexSegment) -> str | None:
         """Why the planned segment cannot be in one index with another, as "<what that is>, the new segment <what>"."""
         ...
 
-    def build(self, engine: Engine, snapshot: Snapshot, plan: Any) -> IndexSegment:
-        """Write the files of a segment; the caller commits it."""
-        ...
-
-    def build_like(
-        self, work: Work, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool
-    ) -> IndexSegment:
+    def plan_like(
+        self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool
+    ) -> BuildPlan:
         """A segment over some fragments (None: all) that takes after an existing one, with its models unless they are
         to be trained again."""
         ...
 
-    def merge(
-        self, work: Work, sources: Sequence[Source], moves: str | None, *, unmoved: bool, rebalance: bool
-    ) -> IndexSegment:
-        """One segment with the rows of several. `moves` is a compaction under way; `unmoved` means that every id in the
-        files may stay as it is; `rebalance` asks for what `upkeep` found."""
-        ...
-
-    def rebuild(
+    def plan_rebuild(
         self,
-        work: Work,
+        context: PlanContext,
         leaving: Sequence[IndexSegment],
         staying: Sequence[IndexSegment],
         fragments: Sequence[int],
         *,
         retrain: bool,
-    ) -> IndexSegment:
-        """From the data, in place of segments with errors, whose files may be unreadable."""
+    ) -> BuildPlan:
+        """A segment from the data in place of segments with errors, whose files may be unreadable."""
         ...
 
-    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> Upkeep | None: ...
+    def plan_merge(self, context: PlanContext, request: MergeRequest) -> MergePlan:
+        """One segment with the rows of several."""
+        ...
+
+    def build(self, engine: Engine, snapshot: Snapshot, plan: Any) -> IndexSegment:
+        """Write the files of a planned segment; the caller commits it."""
+        ...
+
+    def merge(self, engine: Engine, snapshot: Snapshot, plan: Any) -> IndexSegment:
+        """Write the files of a merged segment; the caller commits it in place of its sources."""
+        ...
+
+    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> Upkeep | None:
+        """What the segments of an index need; None: nothing."""
+        ...
 
     @property
     def models_in_files(self) -> bool:

@@ -1,8 +1,9 @@
-"""One pass of maintenance: look at a table, decide what is due, say why, and do it.
+"""One pass of maintenance: inspect a table, decide what is due, report why, and do it.
 
 Steps come in an order in which each makes the next cheaper: compaction first, then the indices over its fragments, then
-segments that still name old addresses, then the moves nobody needs, then what no version names. Every step looks at the
-newest version and commits by itself, so that a pass may be stopped anywhere, run twice, or run beside others.
+segments that still name old addresses, then recorded compactions that no file needs, then files that no version names.
+Every step looks at the newest version and commits by itself, so that a pass may be stopped anywhere, run twice, or run
+beside others.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from pennon.format.cleanup import ORPHAN_AGE, clean_up, delete_orphans, is_old, 
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.jobs.clean_orphans import counted, refuse_young
-from pennon.jobs.compact import REMAPS, CompactPlan, compact, plan_compact
-from pennon.jobs.fragment_reuse import catch_up, may_trim, trim
-from pennon.jobs.optimize import OptimizePlan, optimize, plan_optimize
+from pennon.jobs.compact.compact import compact
+from pennon.jobs.compact.plan import REMAPS, CompactPlan, plan_compact
+from pennon.jobs.fragment_reuse.catch_up import catch_up
+from pennon.jobs.fragment_reuse.trim import may_trim, trim
+from pennon.jobs.kinds import PlanContext
+from pennon.jobs.optimize.optimize import optimize
+from pennon.jobs.optimize.plan import plan_optimize
 from pennon.text import human_age, human_bytes, in_line, plural
 
-# A step that others got in the way of is planned and tried again so often.
+# Attempts at a step that conflicts with other writers; each is planned again.
 ATTEMPTS = 3
 
 
@@ -36,10 +41,10 @@ class MaintenancePolicy:
     materialize_deletions_threshold: float = 0.1
     min_fragments_to_compact: int | None = 4  # that a compaction would do away with, unless rows are to be dropped
     optimize_indices: bool = True
-    max_reuse_versions: int | None = 4  # moves that index files have yet to follow
+    max_reuse_versions: int | None = 4  # compactions that index files have yet to follow
     max_reuse_bytes: int = 1 << 20
     orphan_age_seconds: float | None = ORPHAN_AGE
-    version_age_seconds: float | None = None  # old versions are history, and kept unless the user says otherwise
+    version_age_seconds: float | None = None  # old versions are history, and kept by default
 
     def __post_init__(self) -> None:
         if self.remap not in REMAPS:
@@ -53,7 +58,7 @@ class MaintenancePolicy:
 
 
 class Status(StrEnum):
-    """What came of a step. One that others got in the way of is due again, and no failure."""
+    """The outcome of a step. After a conflict with other writers it is due again; that is not a failure."""
 
     NOT_DUE = "not due"
     DUE = "due"
@@ -173,29 +178,31 @@ class _Pass:
     def optimize(self, *, dry_run: bool) -> Decision:
         if not self.policy.optimize_indices:
             return Decision("optimize", False, "switched off")
-        plan = plan_optimize(self.snapshot)
+        plan = plan_optimize(PlanContext.without_starting(self.engine, self.snapshot, self.memory_bytes))
         if not plan.due:
-            return Decision("optimize", False, "; ".join(map(str, plan.steps)) or "the table has no indices")
+            return Decision(
+                "optimize", False, "; ".join(step.summary for step in plan.steps) or "the table has no indices"
+            )
 
         def run() -> str:
-            planned: OptimizePlan = plan_optimize(self.snapshot)
+            planned = plan_optimize(PlanContext.of(self.engine, self.snapshot, self.memory_bytes))
             self.snapshot = optimize(self.engine, self.snapshot, planned, self.memory_bytes)
             rows = sum(step.rows for step in planned.due)
             return f"{plural(len(planned.due), 'index', 'indices')} optimized, {rows:,} rows written"
 
-        return self._decide("optimize", "; ".join(map(str, (*plan.due, *plan.skipped))), run, dry_run)
+        return self._decide("optimize", "; ".join(step.summary for step in (*plan.due, *plan.skipped)), run, dry_run)
 
     def catch_up(self, *, dry_run: bool) -> Decision:
         reuse, policy = read_fragment_reuse(self.snapshot), self.policy
         if reuse is None:
-            return Decision("catch up", False, "no moves are recorded")
-        said = f"{plural(len(reuse.versions), 'move')} recorded, {human_bytes(reuse.size_bytes)}"
+            return Decision("catch up", False, "no compactions are recorded")
+        recorded = f"{plural(len(reuse.versions), 'compaction')} recorded, {human_bytes(reuse.size_bytes)}"
         if reuse.tagged:
-            return Decision("catch up", False, f"{said}, in the newer form that Pennon does not write")
+            return Decision("catch up", False, f"{recorded}, in the newer form that Pennon does not write")
         most = policy.max_reuse_versions
         if most is None or (len(reuse.versions) <= most and reuse.size_bytes <= policy.max_reuse_bytes):
             allowed = "any number" if most is None else f"up to {most} and {human_bytes(policy.max_reuse_bytes)}"
-            return Decision("catch up", False, f"{said}; {allowed} may be")
+            return Decision("catch up", False, f"{recorded}; {allowed} are allowed")
 
         def run() -> str:
             self.snapshot, done = catch_up(self.engine, self.snapshot, self.memory_bytes)
@@ -203,24 +210,25 @@ class _Pass:
             return f"{plural(done, 'segment')} rewritten"
 
         return self._decide(
-            "catch up", f"{said}, more than {most} or {human_bytes(policy.max_reuse_bytes)}", run, dry_run
+            "catch up", f"{recorded}, more than {most} or {human_bytes(policy.max_reuse_bytes)}", run, dry_run
         )
 
     def trim(self, *, dry_run: bool) -> Decision:
         reuse = read_fragment_reuse(self.snapshot)
         if reuse is None or reuse.tagged:
-            return Decision("trim", False, "no moves are recorded" if reuse is None else "moves in the newer form stay")
+            why = "no compactions are recorded" if reuse is None else "compactions in the tagged form stay"
+            return Decision("trim", False, why)
 
-        said = f"{plural(len(reuse.versions), 'move')} recorded"
+        recorded = f"{plural(len(reuse.versions), 'compaction')} recorded"
         if not self._caught_up and not may_trim(self.snapshot, reuse):
-            return Decision("trim", False, f"{said}, older than none of the index segments that they moved rows of")
+            return Decision("trim", False, f"{recorded}, all still needed by index segments")
 
         def run() -> str:
             self.snapshot, done = trim(self.engine, self.snapshot)
-            left = len(reuse.versions) - done
-            return f"{plural(done, 'move')} removed" + (f", {left} needed by index files" if left else "")
+            left = f", {len(done.needed)} needed by index files" if done.needed else ""
+            return f"{plural(len(done.removable), 'compaction')} removed{left}"
 
-        return self._decide("trim", said, run, dry_run)
+        return self._decide("trim", recorded, run, dry_run)
 
     def orphans(self, *, dry_run: bool) -> Decision:
         age = self.policy.orphan_age_seconds
@@ -235,16 +243,16 @@ class _Pass:
         except PennonError as error:
             return Decision("orphans", True, "orphans are not known", f"failed: {error}", ended=Status.FAILED)
         old = [orphan for orphan in found if is_old(orphan, age)]
-        said = f"{counted(found)} that no version names" if found else "a version names every file"
+        left_over = f"{counted(found)} that no version names" if found else "a version names every file"
         if not old:
             left = f", none of them known to be older than {human_age(age)}" if found else ""
-            return Decision("orphans", False, said + left)
+            return Decision("orphans", False, left_over + left)
 
         def run() -> str:
             gone = delete_orphans(self.snapshot, age).deleted
             return f"{len(gone)} deleted, {human_bytes(sum(orphan.size_bytes or 0 for orphan in gone))}"
 
-        return self._decide("orphans", f"{said}, {len(old)} older than {human_age(age)}", run, dry_run)
+        return self._decide("orphans", f"{left_over}, {len(old)} older than {human_age(age)}", run, dry_run)
 
     def versions(self, *, dry_run: bool) -> Decision:
         age = self.policy.version_age_seconds
@@ -252,15 +260,15 @@ class _Pass:
             return Decision("versions", False, "old versions are kept")
 
         old = old_versions(self.snapshot, age)
-        said = f"{plural(old, 'version')} older than {human_age(age)}"
+        outdated = f"{plural(old, 'version')} older than {human_age(age)}"
         if not old:
-            return Decision("versions", False, said)
+            return Decision("versions", False, outdated)
 
         def run() -> str:
             done = clean_up(self.snapshot, age)
             return f"{plural(done.versions, 'version')} deleted, {human_bytes(done.bytes)}"
 
-        return self._decide("versions", said, run, dry_run)
+        return self._decide("versions", outdated, run, dry_run)
 
     def _decide(self, step: str, reason: str, run: Callable[[], str], dry_run: bool) -> Decision:
         """Conflicts with other writers are no failure: the step is due again, now or in the next pass. What fails for
@@ -274,7 +282,7 @@ class _Pass:
                 outcome, status = run(), Status.DONE
                 break
             except CommitConflict as conflict:
-                outcome, status = f"others got in the way: {conflict}", Status.CONFLICT
+                outcome, status = f"conflict: {conflict}", Status.CONFLICT
                 self.snapshot = self.snapshot.latest()
             except StoreUnavailable:
                 raise  # no other step would fare better

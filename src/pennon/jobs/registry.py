@@ -4,15 +4,32 @@ from __future__ import annotations
 
 from pennon.errors import UnsupportedTable
 from pennon.format.index_metadata import IndexSegment
+from pennon.index.bitmap.kind import BITMAP, LABEL_LIST
 from pennon.index.btree.kind import BTREE
+from pennon.index.inverted.kind import INVERTED
 from pennon.index.kind import IndexKind
+from pennon.index.ngram.kind import NGRAM
 from pennon.index.registry import kind_named, kind_of
 from pennon.index.vector.kind import VECTOR
+from pennon.index.zones.kind import BLOOM_FILTER, ZONE_MAP
+from pennon.jobs.bitmap.jobs import BitmapJobs
 from pennon.jobs.btree.jobs import BTreeJobs
+from pennon.jobs.inverted.jobs import InvertedJobs
 from pennon.jobs.kinds import KindJobs
+from pennon.jobs.ngram.jobs import NGramJobs
 from pennon.jobs.vector.jobs import VectorJobs
+from pennon.jobs.zones.jobs import ZonesJobs
 
-JOBS: dict[IndexKind, KindJobs] = {BTREE: BTreeJobs(), VECTOR: VectorJobs()}
+JOBS: dict[IndexKind, KindJobs] = {
+    BTREE: BTreeJobs(),
+    ZONE_MAP: ZonesJobs(ZONE_MAP),
+    BLOOM_FILTER: ZonesJobs(BLOOM_FILTER),
+    BITMAP: BitmapJobs(BITMAP),
+    LABEL_LIST: BitmapJobs(LABEL_LIST),
+    NGRAM: NGramJobs(),
+    INVERTED: InvertedJobs(),
+    VECTOR: VectorJobs(),
+}
 
 
 def jobs_named(index_type: str) -> KindJobs:

@@ -6,7 +6,7 @@ were changed; `optimize` covers them again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,8 +20,10 @@ from pennon.format.column_update import ColumnFile, commit_column_update, discar
 from pennon.format.failures import first_line
 from pennon.format.schema import stored_values
 from pennon.format.snapshot import Pin, Snapshot
-from pennon.jobs.shared.retry import on_newest
+from pennon.jobs.shared.commit import log_commit
+from pennon.jobs.shared.retry import attempts
 from pennon.query.scan.execute import is_damage
+from pennon.text import plural, sql_identifier
 
 AFTER, CHOSEN, BEFORE = "after", "chosen", "before"
 
@@ -36,19 +38,26 @@ class ColumnUpdate:
 
     @property
     def projection(self) -> dict[str, str]:
-        name = self.column.replace("`", "``")
         # pylance computes nothing without a column that is stored.
-        values = {AFTER: self.expression, BEFORE: f"`{name}`"}
+        values = {AFTER: self.expression, BEFORE: sql_identifier(self.column)}
         return values if self.where is None else values | {CHOSEN: self.where}
 
 
 @dataclass(frozen=True)
-class Updated:
+class UpdatePlan:
+    """How many rows get a value, and in which fragments."""
+
     rows: int
     fragments: tuple[int, ...]
 
+    def to_dict(self) -> dict[str, object]:
+        return {"rows": self.rows, "fragments": list(self.fragments)}
 
-def update_column(engine: Engine, snapshot: Snapshot, update: ColumnUpdate) -> tuple[Snapshot, Updated]:
+    def __str__(self) -> str:
+        return f"{plural(self.rows, 'row')} of {plural(len(self.fragments), 'fragment')} would change"
+
+
+def update_column(engine: Engine, snapshot: Snapshot, update: ColumnUpdate) -> tuple[Snapshot, UpdatePlan]:
     """May raise InvalidFilter for SQL that makes no sense, before anything is written."""
     column = snapshot.column(update.column)
     _check(snapshot, update, column.declared)
@@ -57,29 +66,39 @@ def update_column(engine: Engine, snapshot: Snapshot, update: ColumnUpdate) -> t
     results = engine.map("update", partial(_update_fragment, pin, update), tasks, rows=rows)
     written = [done for done in results if done]
     files = [file for file, _ in written]
-    done = Updated(sum(rows for _, rows in written), tuple(file.fragment for file in files))
+    done = UpdatePlan(sum(rows for _, rows in written), tuple(file.fragment for file in files))
     if not files:
         return snapshot, done
     try:
-        return on_newest(snapshot, lambda base: commit_column_update(base, files)), done
+        return _commit(snapshot, update, files), done
     except StoreUnavailable:
         raise
     except PennonError:
-        # Only a refusal is certain: whatever else ends it may come when the commit is under way or done.
+        # Only after a refusal is it certain that no version names the files.
         for file in files:
             discard_column_file(snapshot.store, file)
         raise
 
 
-def count_update(engine: Engine, snapshot: Snapshot, update: ColumnUpdate) -> Updated:
+def _commit(snapshot: Snapshot, update: ColumnUpdate, files: Sequence[ColumnFile]) -> Snapshot:
+    change = f"update column {update.column} of {plural(len(files), 'fragment')}"
+    for attempt in attempts(snapshot, change):
+        with attempt as base:
+            committed = commit_column_update(base, files)
+            log_commit(committed, change, fragments=len(files))
+            return committed
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def count_update(engine: Engine, snapshot: Snapshot, update: ColumnUpdate) -> UpdatePlan:
     """What `update_column` would change. Without a condition that is known at once."""
     _check(snapshot, update, snapshot.column(update.column).declared)
     tasks = _fragments(snapshot)
     rows = snapshot.manifest.rows_in(BitMap(tasks))
     if update.where is None:
-        return Updated(rows, tuple(tasks))
+        return UpdatePlan(rows, tuple(tasks))
     counts = engine.map("count", partial(_count_fragment, snapshot.pin(), update.where), tasks, rows=rows)
-    return Updated(sum(counts), tuple(task for task, count in zip(tasks, counts, strict=True) if count))
+    return UpdatePlan(sum(counts), tuple(task for task, count in zip(tasks, counts, strict=True) if count))
 
 
 def _fragments(snapshot: Snapshot) -> list[int]:
@@ -103,7 +122,7 @@ def _check(snapshot: Snapshot, update: ColumnUpdate, type_: pa.DataType) -> None
                 raise
         raise InvalidFilter(f"the update of {update.column!r} cannot be understood: {first_line(error)}") from error
     if update.where is not None and row.schema.field(CHOSEN).type != pa.bool_():
-        raise InvalidFilter(f"{update.where!r} is no condition but of type {row.schema.field(CHOSEN).type}")
+        raise InvalidFilter(f"{update.where!r} is not a condition but of type {row.schema.field(CHOSEN).type}")
     try:
         row[AFTER].cast(type_)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:

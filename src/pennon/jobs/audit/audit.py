@@ -24,7 +24,8 @@ from pennon.engine import Engine
 from pennon.errors import IndexNotFound, InvalidArgument
 from pennon.format.index_metadata import LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
 from pennon.jobs.audit.checksums import Sums
 from pennon.jobs.audit.compare import Suspect, compare, examined
@@ -45,7 +46,8 @@ from pennon.jobs.audit.rows import Checked, check_piece, inspect, sum_table
 from pennon.jobs.audit.targets import CodeTally, Inspected, Subject, View
 from pennon.jobs.kinds import KindAudit
 from pennon.jobs.registry import jobs_of
-from pennon.jobs.shared.tasks import ROWS_PER_TASK, check_integers, cut_slices
+from pennon.jobs.shared.arguments import check_integers
+from pennon.jobs.shared.tasks import ROWS_PER_TASK, cut_slices
 from pennon.text import plural
 
 RECALL_QUERIES = 20
@@ -67,12 +69,11 @@ class AuditPlan:
         known = [index.name for index in indices]
         for name in self.names or ():
             if name not in known:
-                said = f"It has: {', '.join(known) or 'none'}"
-                raise IndexNotFound(f"table {snapshot.uri} has no index {name!r}", said)
+                raise IndexNotFound.among(known, name, snapshot.uri)
         return [index for index in indices if self.names is None or index.name in self.names]
 
     def fragments(self, snapshot: Snapshot) -> BitMap:
-        """All, or a share drawn anew for each audit, so that several see more than one."""
+        """All, or a share drawn again for each audit, so that several see more than one."""
         live = list(snapshot.manifest.live)
         if self.sample >= 1 or not live:
             return BitMap(live)

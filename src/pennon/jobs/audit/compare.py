@@ -14,7 +14,8 @@ from pyroaring import BitMap
 from pennon.engine import Engine
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, contains, fragment_of, offset_of, sorted_unique
-from pennon.format.snapshot import Pin, ScanSlice, Snapshot
+from pennon.format.rows import ScanSlice
+from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.audit.checksums import Facts
 from pennon.jobs.audit.rows import stored_rows, table_rows
 from pennon.jobs.audit.targets import Piece, Subject, View
@@ -117,8 +118,13 @@ def compare(engine: Engine, snapshot: Snapshot, suspects: Sequence[Suspect], mem
     for number, suspect in enumerate(suspects):
         tasks += [(number, piece) for piece in suspect.pieces]
         tasks += [(number, (suspect.view, ScanSlice((fragment,)))) for fragment in suspect.fragments]
+    several = tuple(suspects[owner].view.several for owner in blocks.owners)
     met = engine.exchange(
-        "differences", partial(_rows, snapshot.pin(), blocks), tasks, _differences, len(blocks.owners)
+        "differences",
+        partial(_rows, snapshot.pin(), blocks),
+        tasks,
+        partial(_differences, several),
+        len(blocks.owners),
     ).reduced
     found = [Differences() for _ in suspects]
     for destination, differences in sorted(met.items()):
@@ -143,14 +149,15 @@ def _rows(
             yield from blocks.send(number, addresses, facts, stored=False)
 
 
-def _differences(_: int, batches: Iterator[pa.RecordBatch]) -> Differences:
+def _differences(several: tuple[bool, ...], block: int, batches: Iterator[pa.RecordBatch]) -> Differences:
     """Reduce task: one block of one fragment."""
     sides: dict[bool, tuple[list[Addresses], list[Facts]]] = {True: ([], []), False: ([], [])}
     for batch in batches:
         addresses, facts = sides[batch.column(0)[0].as_py()]
         addresses.append(batch.column(1).to_numpy())
         facts.append(batch.column(2).to_numpy())
-    (stored, stored_facts), (table, table_facts) = (_sorted(*sides[side]) for side in (True, False))
+    joined = [_sorted(*sides[side]) for side in (True, False)]
+    (stored, stored_facts), (table, table_facts) = map(_summed, joined) if several[block] else joined
     once = sorted_unique(stored)
     twice = sorted_unique(stored[1:][stored[1:] == stored[:-1]])
     missing, surplus = table[~contains(once, table)], once[~contains(table, once)]
@@ -166,8 +173,17 @@ def _sorted(addresses: list[Addresses], facts: list[Facts]) -> tuple[Addresses, 
         empty = np.empty(0, dtype=np.uint64)
         return empty, empty
     joined, values = np.concatenate(addresses), np.concatenate(facts)
-    order: npt.NDArray[np.intp] = np.argsort(joined, kind="stable")
+    order: npt.NDArray[np.intp] = np.lexsort((values, joined))
     return joined[order], values[order]
+
+
+def _summed(rows: tuple[Addresses, Facts]) -> tuple[Addresses, Facts]:
+    """The facts of each row as one."""
+    addresses, facts = rows
+    if not len(addresses):
+        return rows
+    first = np.flatnonzero(np.concatenate([[True], addresses[1:] != addresses[:-1]]))
+    return addresses[first], np.add.reduceat(facts, first)
 
 
 def _batch(addresses: Addresses, facts: Facts, stored: bool) -> pa.RecordBatch:

@@ -12,11 +12,12 @@ from pennon.errors import DamagedFile, UnsupportedTable
 from pennon.format.cleanup import orphans
 from pennon.format.index_metadata import IndexSegment, LogicalIndex
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.fragment_reuse.coverage import effective_coverage, trusted_coverage, untrusted_coverage
+from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
 from pennon.jobs.audit.report import Action, Finding, Severity
 from pennon.jobs.clean_orphans import counted
-from pennon.jobs.fragment_reuse import read_state
+from pennon.jobs.fragment_reuse.state import read_state
 from pennon.text import plural
 
 REBUILT = "`pennon audit --repair` builds it from the data"
@@ -35,14 +36,15 @@ def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse
             said = f"not looked at: {reason}"
             findings.append(note(index.name, (segment.uuid,), said, "Use the tool that wrote it, or drop the index"))
             continue
-        if segment.unfounded:
+        if untrusted := untrusted_coverage(segment):
             said = (
-                f"it claims to cover {plural(len(segment.unfounded), 'fragment')} ({some(segment.unfounded)}) that came"
+                f"it claims to cover {plural(len(untrusted), 'fragment')} ({some(untrusted)}) that came"
                 " after its files: pylance 13 or older moved rows, and pylance 14 will miss them"
             )
             findings.append(Finding(Severity.ERROR, index.name, (segment.uuid,), said, REBUILT, Action.REBUILD))
         usable.append((segment, effective_coverage(segment, snapshot, reuse, index.segments)))
-        moved = reuse.effective(BitMap(segment.fragments)) if reuse else BitMap(segment.fragments)
+        listed = BitMap(trusted_coverage(segment))
+        moved = reuse.effective(listed) if reuse else listed
         gone = moved - snapshot.manifest.live
         if gone:
             said = f"it covers {plural(len(gone), 'fragment')} that left the table ({some(gone)})"

@@ -15,14 +15,17 @@ from pennon.errors import CommitConflict, InvalidArgument, PennonError
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse.reading import effective_coverage, read_fragment_reuse
+from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.jobs.audit.report import Action, Finding
-from pennon.jobs.kinds import Work
-from pennon.jobs.optimize import optimize, plan_optimize
+from pennon.jobs.kinds import PlanContext
+from pennon.jobs.optimize.optimize import optimize
+from pennon.jobs.optimize.plan import plan_optimize
 from pennon.jobs.registry import jobs_of
-from pennon.jobs.shared.cleanup import committing
-from pennon.jobs.shared.commit import publish, replace_segments
-from pennon.jobs.shared.retry import on_newest
+from pennon.jobs.shared.changes import ReplaceSegments
+from pennon.jobs.shared.cleanup import delete_if_refused
+from pennon.jobs.shared.commit import commit_change, log_commit
+from pennon.jobs.shared.retry import attempts
 
 
 def repair(
@@ -37,50 +40,67 @@ def repair(
         if mine:
             wrong = {uuid for finding in mine for uuid in finding.segments}
             retrain = any(finding.action is Action.RETRAIN for finding in mine)
-            work = Work(engine, snapshot, memory_bytes)
+            context = PlanContext.of(engine, snapshot, memory_bytes)
             try:
-                newest, outcome[index.name] = _rebuild(work, index.segments, wrong, retrain=retrain), ""
+                newest, outcome[index.name] = _rebuild(engine, context, index.segments, wrong, retrain=retrain), ""
             except PennonError as error:
                 outcome[index.name] = str(error)
     return newest, outcome
 
 
-def _rebuild(work: Work, segments: Sequence[IndexSegment], wrong: set[str], *, retrain: bool) -> Snapshot:
-    """One segment in place of the wrong ones. Where a sound one holds old values of what the new one would cover, it
+def _rebuild(
+    engine: Engine, context: PlanContext, segments: Sequence[IndexSegment], wrong: set[str], *, retrain: bool
+) -> Snapshot:
+    """One segment in place of the wrong ones. Where a valid one holds old values of what the new one would cover, it
     has to go too."""
     leaving = [segment for segment in segments if segment.uuid in wrong]
     staying = [segment for segment in segments if segment.uuid not in wrong]
     try:
-        return _replace(work, leaving, staying, retrain=retrain)
+        return _replace(engine, context, leaving, staying, retrain=retrain)
     except (CommitConflict, InvalidArgument):
         if not staying:
             raise
-        return _replace(work, segments, (), retrain=retrain)
+        return _replace(engine, context, segments, (), retrain=retrain)
 
 
 def _replace(
-    work: Work, leaving: Sequence[IndexSegment], staying: Sequence[IndexSegment], *, retrain: bool
+    engine: Engine,
+    context: PlanContext,
+    leaving: Sequence[IndexSegment],
+    staying: Sequence[IndexSegment],
+    *,
+    retrain: bool,
 ) -> Snapshot:
-    snapshot, name = work.snapshot, leaving[0].name
+    snapshot, name, jobs = context.snapshot, leaving[0].name, jobs_of(leaving[0])
     reuse = read_fragment_reuse(snapshot)
     covered = BitMap().union(*(effective_coverage(s, snapshot, reuse, (*leaving, *staying)) for s in leaving))
     covered -= BitMap().union(*(effective_coverage(s, snapshot, reuse, (*leaving, *staying)) for s in staying))
     if not covered and staying:
-        return publish(snapshot, replace_segments(name, [], leaving))
-    segment = jobs_of(leaving[0]).rebuild(work, leaving, staying, list(covered), retrain=retrain)
-    with committing(snapshot, [segment]):
-        return publish(snapshot, replace_segments(name, [segment], leaving))
+        return commit_change(snapshot, ReplaceSegments.of(name, [], leaving))
+    plan = jobs.plan_rebuild(context, leaving, staying, list(covered), retrain=retrain)
+    segment = jobs.build(engine, snapshot, plan)
+    with delete_if_refused(snapshot, [segment]):
+        return commit_change(snapshot, ReplaceSegments.of(name, [segment], leaving))
 
 
 def _forget_moves(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, dict[str, str]]:
-    """Without the moves nobody knows where rows are that files name by old addresses. So segments lose their coverage
-    in the transaction that removes the moves, and win it back from the data."""
-
-    def commit(base: Snapshot) -> Snapshot:
-        entry = base.manifest.reuse_segment
-        emptied = [replace(segment, fragments=FrozenBitMap()) for segment in base.manifest.user_segments]
-        return commit_segments(base, emptied, [entry]) if entry else base
-
-    bare = on_newest(snapshot, commit)
+    """Without the Fragment Reuse Index the rows that files name by old addresses cannot be found. So segments lose
+    their coverage in the transaction that removes it, and are built from the data."""
+    bare = _without_reuse(snapshot)
     names = [index.name for index in group_segments(bare.manifest.segments)]
-    return optimize(engine, bare, plan_optimize(bare), memory_bytes), dict.fromkeys(names, "")
+    plan = plan_optimize(PlanContext.of(engine, bare, memory_bytes))
+    return optimize(engine, bare, plan, memory_bytes), dict.fromkeys(names, "")
+
+
+def _without_reuse(snapshot: Snapshot) -> Snapshot:
+    change = "remove the Fragment Reuse Index and all coverage"
+    for attempt in attempts(snapshot, change):
+        with attempt as base:
+            entry = base.manifest.reuse_segment
+            if entry is None:
+                return base
+            emptied = [replace(segment, fragments=FrozenBitMap()) for segment in base.manifest.user_segments]
+            committed = commit_segments(base, emptied, [entry])
+            log_commit(committed, change, added=len(emptied), removed=1)
+            return committed
+    raise AssertionError("unreachable: the last attempt returns or raises")

@@ -15,7 +15,7 @@ class Severity(StrEnum):
 
 
 class Action(StrEnum):
-    """What a repair does. Segments are built from the data, with their models or with models trained anew; moves that
+    """What a repair does. Segments are built from the data, with their models or with models trained again; moves that
     make no sense are forgotten together with the coverage that depends on them."""
 
     REBUILD = "rebuild"
@@ -57,7 +57,7 @@ class Finding:
 @dataclass(frozen=True)
 class AuditReport:
     """`rows_compared` are those of the table, once for each column and way to measure it. `findings` are what is still
-    so; `repaired` is what was, until this audit built the segments anew."""
+    so; `repaired` is what was, until this audit built the segments again."""
 
     table: str
     version: int

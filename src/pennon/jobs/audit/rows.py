@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from pennon.errors import DamagedFile, UnsupportedTable
 from pennon.format.addresses import Addresses
-from pennon.format.snapshot import Pin, ScanSlice
+from pennon.format.rows import ScanSlice
+from pennon.format.snapshot import Pin
 from pennon.jobs.audit.checksums import Facts, Sums
 from pennon.jobs.audit.targets import CodeTally, Inspected, Piece, Subject, View, check_files, cut_pieces
 from pennon.jobs.registry import jobs_of

@@ -14,7 +14,9 @@ from pyroaring import BitMap, FrozenBitMap
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, contains, fragment_of
 from pennon.format.index_metadata import IndexSegment
-from pennon.format.snapshot import Pin, ScanSlice
+from pennon.format.rows import ScanSlice
+from pennon.format.snapshot import Pin
+from pennon.index.file_health import file_damage
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.jobs.audit.checksums import Facts
 from pennon.jobs.shared.tasks import ROWS_PER_TASK
@@ -41,11 +43,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class View:
-    """Rows of a column that indices hold. `read` scans them as facts, for the kind that knows `detail`."""
+    """Rows of a column that indices hold. `read` scans them as facts, for the kind that knows `detail`. A row may have
+    `several` facts, such as one for each token of a text."""
 
     column: str
     read: Callable[[Pin, View, ScanSlice], Iterator[tuple[Addresses, Facts]]]
     detail: Hashable = None
+    several: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,16 +94,10 @@ def answered_by(pin: Pin, subject: Subject) -> Answered:
 
 
 def check_files(pin: Pin, segment: IndexSegment) -> None:
-    """Files the manifest names. A store that tells no sizes is believed until a file is read."""
-    store = pin.open().store
-    there = {path.rpartition("/")[2] for path in store.list(segment.directory)}
-    for file in segment.files:
-        path = f"{segment.directory}/{file.path}"
-        if file.path not in there:
-            raise DamagedFile(f"{store.describe(path)} is missing")
-        size = store.size(path)
-        if size is not None and file.size_bytes and size != file.size_bytes:
-            raise DamagedFile(f"{store.describe(path)} has {size} bytes, its index recorded {file.size_bytes}")
+    """DamagedFile where a file the manifest names is missing or has another size than recorded."""
+    damage = file_damage(pin.open().store, segment)
+    if damage is not None:
+        raise DamagedFile(damage)
 
 
 def cut_pieces(subject: Subject, weights: npt.NDArray[np.integer]) -> tuple[Piece, ...]:

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from pennon.engine import Engine
 from pennon.format.addresses import Addresses
-from pennon.format.snapshot import Pin, ScanSlice, Snapshot
+from pennon.format.rows import ScanSlice
+from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.btree.pages import Run
 from pennon.index.btree.row_sequence import Cut, Sequence, Stretch
 from pennon.jobs.audit.checksums import Facts, Sums, facts_of

@@ -12,31 +12,32 @@ import pyarrow as pa
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.engine.spill import held, within
+from pennon.engine.spill import batched_by_bytes, buffered
 from pennon.errors import BuildFailed
 from pennon.format.addresses import Addresses
-from pennon.format.index_metadata import IndexSegment
+from pennon.format.index_metadata import IndexSegment, segment_directory
+from pennon.format.rows import ScanSlice
 from pennon.format.segment_contents import write_contents
-from pennon.format.segment_uuid import segment_uuid
-from pennon.format.snapshot import ScanSlice, Snapshot
+from pennon.format.snapshot import Snapshot
 from pennon.index.btree.boundaries import Boundaries, boundaries_from_sample
 from pennon.index.btree.guard_rows import GUARD_ROWS, guard
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageStats, page_file_name, write_lookup
 from pennon.index.btree.pages import Run, gather_run, merge_runs, sort_all, sort_run, write_pages
+from pennon.index.btree.segment_uuid import segment_uuid
 from pennon.jobs.btree.plan import DRIVER_SAMPLE, MERGE_COPIES, SORT_COPIES, BTreePlan
-from pennon.jobs.shared.cleanup import discarding
+from pennon.jobs.shared.cleanup import delete_on_failure
 
 
 def build_btree(engine: Engine, snapshot: Snapshot, plan: BTreePlan) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
     if plan.single_task:
         [(uuid, parts)] = engine.map("build", partial(_build_whole, plan), plan.slices, rows=plan.rows)
-        with discarding(snapshot.store, uuid):
+        with delete_on_failure(snapshot.store, uuid):
             return _finish(snapshot, plan, uuid, parts)
     uuid = segment_uuid(plan.fragments)
     boundaries = boundaries_from_sample(_sample(engine, snapshot, plan), plan.ranges)
-    with discarding(snapshot.store, uuid):
+    with delete_on_failure(snapshot.store, uuid):
         written = engine.exchange(
             "build",
             partial(_cut_slice, plan, boundaries),
@@ -68,12 +69,12 @@ def _reduce_range(plan: BTreePlan, uuid: str, number: int, batches: Iterator[pa.
 
 def _merged(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
     """Sorted pieces in order; they stay in memory as far as they fit."""
-    return merge_runs([Run.from_batch(batch) for batch in held(batches, plan.memory_bytes // MERGE_COPIES)])
+    return merge_runs([Run.from_batch(batch) for batch in buffered(batches, plan.memory_bytes // MERGE_COPIES)])
 
 
 def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
     """Unsorted pieces in order: sorted at once, or if they are too many, by as many as fit, and merged."""
-    parts = within(batches, plan.memory_bytes // SORT_COPIES)
+    parts = batched_by_bytes(batches, plan.memory_bytes // SORT_COPIES)
     pieces = [Run.from_batch(batch) for batch in next(parts, ())]
     second = next(parts, None)
     if second is None:
@@ -88,13 +89,13 @@ def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]
             some.clear()
             yield from (run.to_batch() for run in sort_all(runs, plan.value_type))
 
-    yield from merge_runs([Run.from_batch(batch) for batch in held(in_order(), 0)])
+    yield from merge_runs([Run.from_batch(batch) for batch in buffered(in_order(), 0)])
 
 
 def _build_whole(plan: BTreePlan, part: ScanSlice) -> tuple[str, list[PageStats]]:
     """The only task of a small build: sort everything, cut by position. The attempt has a directory of its own."""
     uuid = segment_uuid(plan.fragments)
-    with discarding(plan.pin.open().store, uuid):
+    with delete_on_failure(plan.pin.open().store, uuid):
         rows = merge_runs([sort_run(chunks, plan.value_type) for chunks in _scanned(plan, part)])
         if plan.ranges == 1:
             return uuid, [_write_range(plan, uuid, PLAIN_PAGE_FILE, 0, rows)]
@@ -143,7 +144,14 @@ def _cut_stream(runs: Iterator[Run], edges: list[int]) -> Iterator[Iterator[Run]
 def _write_range(plan: BTreePlan, uuid: str, file_name: str, partition_id: int, runs: Iterator[Run]) -> PageStats:
     store = plan.pin.open().store
     return write_pages(
-        store, f"_indices/{uuid}", file_name, partition_id, runs, plan.value_type, plan.batch_size, plan.storage_version
+        store,
+        segment_directory(uuid),
+        file_name,
+        partition_id,
+        runs,
+        plan.value_type,
+        plan.batch_size,
+        plan.storage_version,
     )
 
 
@@ -175,7 +183,7 @@ def _finish(snapshot: Snapshot, plan: BTreePlan, uuid: str, parts: list[PageStat
     if ranged and any(part.pages == 0 for part in parts):
         raise BuildFailed(f"a range of the new index {plan.name!r} is empty", "Nothing was committed; report this")
     lookup = write_lookup(
-        snapshot.store, f"_indices/{uuid}", plan.value_type, parts, plan.batch_size, plan.storage_version
+        snapshot.store, segment_directory(uuid), plan.value_type, parts, plan.batch_size, plan.storage_version
     )
     contents = write_contents(snapshot.store, uuid, plan.fragments, snapshot.manifest.next_row_id)
     return IndexSegment(

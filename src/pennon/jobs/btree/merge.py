@@ -18,17 +18,17 @@ from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.errors import BuildFailed
-from pennon.format.index_metadata import IndexFile, IndexSegment
+from pennon.format.index_metadata import IndexFile, IndexSegment, segment_directory
 from pennon.format.segment_contents import write_contents
-from pennon.format.segment_uuid import segment_uuid
 from pennon.format.snapshot import Snapshot
 from pennon.index.btree.guard_rows import GUARD_ROWS, guard
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageFile, PageStats, page_file_name, write_lookup
 from pennon.index.btree.pages import Run, merge_runs, write_pages
 from pennon.index.btree.row_sequence import Stretch
+from pennon.index.btree.segment_uuid import segment_uuid
 from pennon.jobs.btree.plan_merge import BTreeMerge, MergeRange, open_sequence
-from pennon.jobs.shared.cleanup import discarding
+from pennon.jobs.shared.cleanup import delete_on_failure
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ def merge_btree(engine: Engine, snapshot: Snapshot, plan: BTreeMerge) -> IndexSe
     # A task needs its own range only.
     common = replace(plan, ranges=())
     # The plan counts whole pages; fragments of a compaction under way are none of the table's yet.
-    rows = sum(snapshot.manifest.rows_in(BitMap(source.coverage)) for source in plan.carrying.sources) or plan.rows
+    rows = sum(snapshot.manifest.rows_in(BitMap(source.coverage)) for source in plan.remap_plan.sources) or plan.rows
     if len(plan.ranges) == 1 and plan.ranges[0].whole is None:
         [(uuid, merged)] = engine.map("merge", partial(_merge_whole, common), plan.ranges, rows=rows)
-        with discarding(snapshot.store, uuid):
+        with delete_on_failure(snapshot.store, uuid):
             return _finish(snapshot, plan, uuid, [merged])
-    uuid = segment_uuid(plan.carrying.coverage)
-    with discarding(snapshot.store, uuid):
+    uuid = segment_uuid(plan.remap_plan.coverage)
+    with delete_on_failure(snapshot.store, uuid):
         tasks = list(enumerate(plan.ranges))
         merged = engine.map("merge", partial(_merge_range, common, uuid), tasks, rows=rows) if tasks else []
         return _finish(snapshot, plan, uuid, merged)
@@ -58,8 +58,8 @@ def merge_btree(engine: Engine, snapshot: Snapshot, plan: BTreeMerge) -> IndexSe
 
 def _merge_whole(plan: BTreeMerge, part: MergeRange) -> tuple[str, _Merged]:
     """The only task of a small merge. The attempt has a directory of its own."""
-    uuid = segment_uuid(plan.carrying.coverage)
-    with discarding(plan.carrying.pin.open().store, uuid):
+    uuid = segment_uuid(plan.remap_plan.coverage)
+    with delete_on_failure(plan.remap_plan.pin.open().store, uuid):
         rows = _Rows(plan, part.stretches)
         written = _write(plan, uuid, PLAIN_PAGE_FILE, 0, iter(rows))
         return uuid, _Merged(rows.kept, written)
@@ -87,12 +87,12 @@ def _copy(
 ) -> _Merged | None:
     """The range as the file it already is; None when other sources have rows in it or the file has no guard row."""
     others = {other: stretch for other, stretch in part.stretches.items() if other != number}
-    sequence = open_sequence(plan.carrying.pin, plan.carrying.sources[number].segment, plan.value_type)
+    sequence = open_sequence(plan.remap_plan.pin, plan.remap_plan.sources[number].segment, plan.value_type)
     rows = sequence.rows_if_guarded(file)
     if rows is None or _Rows(plan, others).exist():
         return None
     name = page_file_name(partition_id)
-    size_bytes = sequence.copy_file(file, f"_indices/{uuid}/{name}")
+    size_bytes = sequence.copy_file(file, f"{segment_directory(uuid)}/{name}")
     pages, lookup = slice(file.first_page, file.first_page + file.pages), sequence.lookup
     null_counts = lookup.null_counts[pages]
     stats = PageStats(
@@ -109,7 +109,7 @@ def _copy(
 
 
 class _Rows:
-    """The rows of some stretches that are carried over, in order; `kept` counts them while they are read."""
+    """The rows of some stretches that the new segment keeps, in order; `kept` counts them while they are read."""
 
     def __init__(self, plan: BTreeMerge, stretches: dict[int, Stretch]) -> None:
         self._plan, self._stretches = plan, stretches
@@ -117,32 +117,39 @@ class _Rows:
 
     def exist(self) -> bool:
         """Whether there is any; reads no further than the first."""
-        return any(True for item in self._stretches.items() for _ in self._carried(*item))
+        return any(True for item in self._stretches.items() for _ in self._remapped(*item))
 
     def __iter__(self) -> Iterator[Run]:
-        streams = [self._carried(*item) for item in self._stretches.items()]
+        streams = [self._remapped(*item) for item in self._stretches.items()]
         # The rows of one source are in order already and need not be held.
         return streams[0] if len(streams) == 1 else merge_runs([run for stream in streams for run in stream])
 
-    def _carried(self, number: int, stretch: Stretch) -> Iterator[Run]:
-        carrying = self._plan.carrying
-        source = carrying.sources[number]
-        carrier = carrying.carrier(source)
-        for run in open_sequence(carrying.pin, source.segment, self._plan.value_type).read(stretch):
-            null_ids, null_kept = carrier.carry(run.null_ids)
-            ids, kept = carrier.carry(run.ids)
+    def _remapped(self, number: int, stretch: Stretch) -> Iterator[Run]:
+        remap_plan = self._plan.remap_plan
+        source = remap_plan.sources[number]
+        remapper = remap_plan.remapper(source)
+        for run in open_sequence(remap_plan.pin, source.segment, self._plan.value_type).read(stretch):
+            null_ids, null_kept = remapper.remap(run.null_ids)
+            ids, kept = remapper.remap(run.ids)
             if not kept.all():
                 run, ids = replace(run, values=run.values.filter(pa.array(kept))), ids[kept]
-            carried = Run(null_ids[null_kept], run.values, ids)
-            self.kept += carried.rows
-            if carried.rows:
-                yield carried
+            remapped = Run(null_ids[null_kept], run.values, ids)
+            self.kept += remapped.rows
+            if remapped.rows:
+                yield remapped
 
 
 def _write(plan: BTreeMerge, uuid: str, file_name: str, partition_id: int, runs: Iterator[Run]) -> PageStats:
-    store = plan.carrying.pin.open().store
+    store = plan.remap_plan.pin.open().store
     return write_pages(
-        store, f"_indices/{uuid}", file_name, partition_id, runs, plan.value_type, plan.batch_size, plan.storage_version
+        store,
+        segment_directory(uuid),
+        file_name,
+        partition_id,
+        runs,
+        plan.value_type,
+        plan.batch_size,
+        plan.storage_version,
     )
 
 
@@ -160,15 +167,15 @@ def _finish(snapshot: Snapshot, plan: BTreeMerge, uuid: str, merged: Sequence[_M
             "Nothing was committed; report this",
         )
     lookup = write_lookup(
-        snapshot.store, f"_indices/{uuid}", plan.value_type, parts, plan.batch_size, plan.storage_version
+        snapshot.store, segment_directory(uuid), plan.value_type, parts, plan.batch_size, plan.storage_version
     )
-    contents = write_contents(snapshot.store, uuid, plan.carrying.coverage, snapshot.manifest.next_row_id)
+    contents = write_contents(snapshot.store, uuid, plan.remap_plan.coverage, snapshot.manifest.next_row_id)
     return IndexSegment(
         uuid=uuid,
         name=plan.name,
         fields=(plan.field_id,),
-        dataset_version=plan.carrying.pin.version,
-        fragments=FrozenBitMap(plan.carrying.coverage),
+        dataset_version=plan.remap_plan.pin.version,
+        fragments=FrozenBitMap(plan.remap_plan.coverage),
         type_url=BTREE.type_url,
         details=b"",
         index_version=plan.index_version,

@@ -8,13 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from pennon.errors import InvalidArgument, UnsupportedColumn
+from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
+from pennon.format.rows import ScanSlice
 from pennon.format.schema import Column
-from pennon.format.snapshot import Pin, ScanSlice, Snapshot
+from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.btree.kind import BTREE
+from pennon.index.btree.options import BTree
 from pennon.index.value_order import has_keys
-from pennon.jobs.shared.tasks import ROWS_PER_TASK, check_at_least_one, chosen_fragments, cut_slices, whole_waves
+from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.text import human_bytes, in_lines, plural
 
 MAX_ROWS_PER_RANGE = 10_000_000
@@ -31,16 +33,6 @@ MERGE_COPIES = 3
 MOST_COMPARED = 32
 # Blocks smaller than this many rows make the exchange slow, so tasks grow with the number of ranges.
 ROWS_PER_BLOCK = 16_384
-MAX_BATCH_SIZE = 1 << 20
-
-
-@dataclass(frozen=True)
-class BTreeOptions:
-    """What a user may say of a B-tree. None: derived from the table."""
-
-    ranges: int | None = None
-    rows_per_range: int | None = None
-    batch_size: int = 4096
 
 
 @dataclass(frozen=True)
@@ -83,6 +75,14 @@ class BTreePlan:
         return max(mapped, 0 if self.single_task else reduced)
 
     @property
+    def tasks(self) -> int:
+        return len(self.slices)
+
+    @property
+    def index_bytes(self) -> int:
+        return self.rows * self.row_bytes
+
+    @property
     def pages(self) -> int:
         return -(-self.rows // self.batch_size)
 
@@ -95,11 +95,11 @@ class BTreePlan:
             "column": self.column,
             "rows": self.rows,
             "fragments": len(self.fragments),
-            "tasks": len(self.slices),
+            "tasks": self.tasks,
             "ranges": self.ranges,
             "pages": self.pages,
             "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.rows * self.row_bytes,
+            "index_bytes": self.index_bytes,
         }
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ class BTreePlan:
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
             f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
             f"layout    {plural(self.ranges, 'range')}, about {self.pages:,} pages of {self.batch_size:,} rows",
-            f"files     about {human_bytes(self.rows * self.row_bytes)}",
+            f"files     about {human_bytes(self.index_bytes)}",
         ]
         return in_lines(lines)
 
@@ -118,7 +118,7 @@ class BTreePlan:
 def plan_btree(
     snapshot: Snapshot,
     column_path: str,
-    options: BTreeOptions,
+    options: BTree,
     *,
     name: str | None = None,
     fragment_ids: Sequence[int] | None = None,
@@ -128,7 +128,6 @@ def plan_btree(
 ) -> BTreePlan:
     column = _indexable_column(snapshot, column_path)
     ranges, rows_per_range, batch_size = options.ranges, options.rows_per_range, options.batch_size
-    _check_sizes(ranges=ranges, rows_per_range=rows_per_range, batch_size=batch_size, rows_per_task=rows_per_task)
     fragments = chosen_fragments(snapshot, fragment_ids)
     rows = sum(f.live_rows for f in fragments)
     row_bytes = _row_bytes(snapshot, column, fragments)
@@ -175,14 +174,6 @@ def _indexable_column(snapshot: Snapshot, path: str) -> Column:
             "Index a column of numbers, strings, binaries, booleans, dates or times",
         )
     return column
-
-
-def _check_sizes(**sizes: int | None) -> None:
-    check_at_least_one(**sizes)
-    if sizes["ranges"] is not None and sizes["rows_per_range"] is not None:
-        raise InvalidArgument("ranges and rows_per_range contradict each other", "Give one of the two")
-    if (sizes["batch_size"] or 0) > MAX_BATCH_SIZE:
-        raise InvalidArgument(f"batch_size must be at most {MAX_BATCH_SIZE}", "The default is 4096")
 
 
 def _row_bytes(snapshot: Snapshot, column: Column, fragments: Sequence[Fragment]) -> int:

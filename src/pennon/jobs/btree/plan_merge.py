@@ -21,10 +21,11 @@ from pennon.index.btree.row_sequence import Border, Stretch
 from pennon.index.btree.row_sequence import Sequence as RowSequence
 from pennon.index.value_order import SortedValues, argsort, has_keys, same_value
 from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, MERGE_COPIES, RANGES_PER_CORE, SAMPLES_PER_RANGE, SORT_COPIES
-from pennon.jobs.shared.remap import Carrying, Source
+from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves
+from pennon.text import human_bytes, plural
 
-# A range of this many times the rows aimed at is split, neighbours with less than this share of them are joined.
+# A range of this many times the rows aimed at is split, neighbors with less than this share of them are joined.
 SPLIT_BEYOND = 1.5
 # Rows of a task, in units of those of a task that builds.
 MERGED_PER_BUILT = 2
@@ -51,7 +52,7 @@ class MergeRange:
 class BTreeMerge:
     """What a merge will do, known before it does anything. Rows are estimates, and rather too many."""
 
-    carrying: Carrying
+    remap_plan: RemapPlan
     field_id: int
     value_type: pa.DataType
     name: str
@@ -60,10 +61,23 @@ class BTreeMerge:
     batch_size: int
     storage_version: str
     index_version: int
+    delta_rows: int | None = None  # of a segment that is built before the merge; not in the ranges yet
+
+    @property
+    def is_estimate(self) -> bool:
+        return self.delta_rows is not None
 
     @property
     def rows(self) -> int:
-        return sum(part.rows for part in self.ranges)
+        return sum(part.rows for part in self.ranges) + (self.delta_rows or 0)
+
+    @property
+    def tasks(self) -> int:
+        return max(1, len(self.ranges))
+
+    @property
+    def index_bytes(self) -> int:
+        return self.rows * self.row_bytes
 
     @property
     def copied_ranges(self) -> int:
@@ -73,28 +87,50 @@ class BTreeMerge:
     @property
     def task_memory_bytes(self) -> int:
         """The most a task is expected to hold; the rows of a single source stream through it."""
-        merged = [part.rows for part in self.ranges if len(part.stretches) > 1]
-        return max(merged, default=0) * self.row_bytes * _copies(self.value_type)
+        merged = max((part.rows for part in self.ranges if len(part.stretches) > 1 or self.is_estimate), default=0)
+        merged += -(-(self.delta_rows or 0) // self.tasks)
+        return merged * self.row_bytes * _copies(self.value_type)
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "rows": self.rows,
+            "sources": len(self.remap_plan.sources),
+            "tasks": self.tasks,
+            "copied_ranges": self.copied_ranges,
+            "task_memory_bytes": self.task_memory_bytes,
+            "index_bytes": self.index_bytes,
+            "estimate": self.is_estimate,
+        }
+
+    def __str__(self) -> str:
+        about = "about " if self.is_estimate else ""
+        copied = f", {self.copied_ranges} copied" if self.copied_ranges else ""
+        return (
+            f"{about}{plural(self.tasks, 'range')}{copied}, about {human_bytes(self.task_memory_bytes)} a task,"
+            f" files of about {human_bytes(self.index_bytes)}"
+        )
 
 
 def plan_btree_merge(
     snapshot: Snapshot,
     column: Column,
-    carrying: Carrying,
+    remap_plan: RemapPlan,
     *,
     name: str,
     parallelism: int,
     memory_bytes: int,
     may_copy: bool,
+    delta_rows: int | None = None,
 ) -> BTreeMerge:
     """`may_copy`: the ids in the sources' files are today's and no value changed in place, so that files are right as
     they are, but for rows that are gone."""
-    planner = _Planner(snapshot, carrying, column.type, may_copy)
+    planner = _Planner(snapshot, remap_plan, column.type, may_copy, delta_rows or 0)
     row_bytes = max(sequence.row_bytes for sequence in planner.sequences)
     most = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * _copies(column.type))))
     stable = snapshot.manifest.has_stable_row_ids
     return BTreeMerge(
-        carrying=carrying,
+        remap_plan=remap_plan,
         field_id=column.field_id,
         value_type=column.type,
         name=name,
@@ -103,7 +139,8 @@ def plan_btree_merge(
         batch_size=planner.batch_size,
         storage_version=snapshot.storage_version,
         # Ids stay what they are: stable ids are those of version 0.
-        index_version=BTREE.version_for(stable) if carrying.stores_addresses else 0,
+        index_version=BTREE.version_for(stable) if remap_plan.stores_addresses else 0,
+        delta_rows=delta_rows,
     )
 
 
@@ -124,21 +161,24 @@ class _Between:
 class _Planner:
     """Where to cut, by the lookups of all sources alone."""
 
-    def __init__(self, snapshot: Snapshot, carrying: Carrying, value_type: pa.DataType, may_copy: bool) -> None:
-        self.sequences = [open_sequence(carrying.pin, source.segment, value_type) for source in carrying.sources]
-        rows = [_rows_in(snapshot, *pair) for pair in zip(carrying.sources, self.sequences, strict=True)]
+    def __init__(
+        self, snapshot: Snapshot, remap_plan: RemapPlan, value_type: pa.DataType, may_copy: bool, delta_rows: int
+    ) -> None:
+        self.sequences = [open_sequence(remap_plan.pin, source.segment, value_type) for source in remap_plan.sources]
+        rows = [_rows_in(snapshot, *pair) for pair in zip(remap_plan.sources, self.sequences, strict=True)]
         self._rows, self._survivors = sum(rows), sum(rows)
-        if carrying.coverage <= snapshot.manifest.live:
-            self._survivors = min(self._rows, snapshot.manifest.rows_in(carrying.coverage))
+        if remap_plan.coverage <= snapshot.manifest.live:
+            self._survivors = min(self._rows, snapshot.manifest.rows_in(remap_plan.coverage))
+        self._rows, self._survivors = self._rows + delta_rows, self._survivors + delta_rows
         self._page_rows = [r / max(1, s.lookup.pages) for r, s in zip(rows, self.sequences, strict=True)]
         self._largest = max(range(len(rows)), key=rows.__getitem__)
-        self._may_copy = may_copy
+        self._may_copy, self._delta_rows = may_copy, delta_rows
         self.batch_size = self.sequences[self._largest].lookup.batch_size
 
     def ranges(self, most: int, parallelism: int) -> list[MergeRange]:
         """One if a task can take all, else those of the largest source, where they have the right size."""
         if self._survivors <= min(ROWS_PER_TASK, most) and not self._is_copyable(self._largest):
-            return [replace(between.part, rows=self._survivors) for between in self._between([])]
+            return [replace(between.part, rows=self._survivors - self._delta_rows) for between in self._between([])]
         target = self._rows_aimed_at(most, parallelism)
         borders: list[Border] = []
         for between in self._between(_in_order(self._file_borders(target))):
@@ -232,7 +272,7 @@ class _Planner:
         return joined
 
 
-def _rows_in(snapshot: Snapshot, source: Source, sequence: RowSequence) -> int:
+def _rows_in(snapshot: Snapshot, source: MergeSource, sequence: RowSequence) -> int:
     """At most how many rows a source has; a single page is seldom full."""
     rows = sequence.lookup.pages * sequence.lookup.batch_size
     known = [snapshot.manifest.fragments.get(fragment) for fragment in source.coverage]

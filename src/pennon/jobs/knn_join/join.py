@@ -1,12 +1,12 @@
-"""The kNN join: the rows of a Spark DataFrame with their nearest neighbours in a table, lazily.
+"""The kNN join: the rows of a Spark DataFrame with their nearest neighbors in a table, lazily.
 
 Where a task can hold the index, a task searches for its own rows, block by block, and nothing is exchanged. Otherwise:
 
-    ask      rows to questions for the groups of partitions that they probe, and to carriers with all their columns
+    route    rows to questions for the groups of partitions that they probe, and to payloads with all their columns
     answer   one group of partitions, loaded once: the nearest rows there, question by question
-    finish   carriers meet their answers at home: merged, measured again at need, with the columns of the neighbours
+    finish   gatherers merge the answers to a payload, measure again at need, and add the columns of the neighbors
 
-Spark unfolds the neighbours into rows, because it then repeats only those columns of a row that are used further on.
+Spark unfolds the neighbors into rows, because it then repeats only those columns of a row that are used further on.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from pennon.engine.frames import (
 )
 from pennon.engine.spark_types import spark_form
 from pennon.errors import ColumnNotFound, InvalidArgument, UnsupportedColumn
+from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.schema import stored_type
-from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
+from pennon.format.snapshot import Snapshot
 from pennon.index.vector.vectors import is_vector_type
 from pennon.jobs.knn_join.plan import KnnJoinPlan, plan_knn_join
 from pennon.jobs.knn_join.rows import NEIGHBOURS
-from pennon.jobs.knn_join.tasks import answer_questions, ask, finish, search
+from pennon.jobs.knn_join.tasks import answer_questions, finish, route_queries, search
 from pennon.query.catalog import Catalog
-from pennon.query.scan.execute import METADATA_COLUMNS
+from pennon.query.scan.request import METADATA_COLUMNS
 from pennon.query.search.request import SearchRequest
 from pennon.query.search.result_table import DISTANCE, check_columns
 
@@ -57,7 +58,7 @@ def knn_join(
     prefix: str = "",
     memory_bytes: int,
 ) -> DataFrame:
-    """`how="left"` keeps rows without neighbours; `prefix` goes before the names of the table's columns."""
+    """`how="left"` keeps rows without neighbors; `prefix` goes before the names of the table's columns."""
     engine = SparkEngine.attach(frame.sparkSession)
     request = _with_columns(catalog.snapshot, request)
     if how not in WAYS:
@@ -77,8 +78,8 @@ def _nested(engine: SparkEngine, frame: DataFrame, plan: KnnJoinPlan, added: pa.
     if not plan.groups:
         return engine.apply(frame, MapRows(partial(search, plan, added)), schema)
     groups = len(plan.groups)
-    asked = engine.deliver(frame, SendRows(partial(ask, plan)), groups + plan.homes)
-    answered = engine.deliver(asked, AnswerBlocks(partial(answer_questions, plan), groups), plan.homes)
+    asked = engine.deliver(frame, SendRows(partial(route_queries, plan)), groups + plan.gatherers)
+    answered = engine.deliver(asked, AnswerBlocks(partial(answer_questions, plan), groups), plan.gatherers)
     return engine.apply(answered, ReceiveRows(partial(finish, plan, added)), schema)
 
 
@@ -87,7 +88,7 @@ def _with_columns(snapshot: Snapshot, request: SearchRequest) -> SearchRequest:
     check_columns(snapshot, request)
     columns = request.columns
     if columns is None:
-        columns = [field.name for field in snapshot.dataset.schema if not is_vector_type(stored_type(field.type))]
+        columns = [field.name for field in snapshot.schema if not is_vector_type(stored_type(field.type))]
     wanted = [(ROW_ID, request.with_row_id), (ADDRESS, request.with_row_address)]
     named = dict.fromkeys([*columns, *(name for name, asked_for in wanted if asked_for)])
     named.pop(DISTANCE, None)

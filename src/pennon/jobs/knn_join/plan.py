@@ -30,7 +30,7 @@ ALIVE_BYTES = 9
 CANDIDATE_BYTES = 24
 MOST_BLOCK_ROWS = 1 << 15
 # Tasks that merge and finish, for every core: they come in short waves, so that no core waits long for the last.
-HOME_WAVES = 2
+GATHERER_WAVES = 2
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class KnnJoinPlan:
     """What a join will do, known before anything runs. Small: tasks open models and partitions from the table's files.
 
     Without `groups`, every task searches the whole index for its own queries. Otherwise a group is some partitions of
-    the index that one task loads and answers for; `homes` tasks bring the answers together.
+    the index that one task loads and answers for; `gatherers` tasks merge the answers.
     """
 
     pin: Pin
@@ -52,7 +52,7 @@ class KnnJoinPlan:
     block_rows: int
     memory_bytes: int
     groups: tuple[tuple[Stretch, ...], ...] = field(default=(), repr=False)
-    homes: int = 0
+    gatherers: int = 0
 
     def open(self) -> JoinSearch:
         """The searches of this join, shared by its tasks in one worker process."""
@@ -68,7 +68,7 @@ class KnnJoinPlan:
         ]
         if self.measured_rows:
             lines.append(f"  measure  {plural(self.measured_rows, 'row')}, once for every block of queries")
-        dealt = f"{plural(len(self.groups), 'group')} of partitions, then {plural(self.homes, 'task')} that merge"
+        dealt = f"{plural(len(self.groups), 'group')} of partitions, then {plural(self.gatherers, 'task')} that merge"
         lines.append(f"  tasks    {dealt if self.groups else 'as many as the frame has partitions'}")
         lines.append(
             f"  memory   {human_bytes(self.memory_bytes)} a task, {plural(self.block_rows, 'query', 'queries')} at once"
@@ -111,7 +111,7 @@ def plan_knn_join(
         block_rows=int(min(MOST_BLOCK_ROWS, max(64, memory_bytes // BLOCK_SHARE // query_bytes))),
         memory_bytes=memory_bytes,
         groups=groups,
-        homes=0 if fits else HOME_WAVES * parallelism(),
+        gatherers=0 if fits else GATHERER_WAVES * parallelism(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows of a kNN join: in blocks on their way in, with lists of neighbours on their way out."""
+"""Rows of a kNN join: in blocks on their way in, with lists of neighbors on their way out."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pyarrow as pa
 
 from pennon.index.vector.vectors import Mask, Positions
 from pennon.query.search.join_search import JoinSearch
-from pennon.query.search.neighbors import Neighbours
+from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.result_table import DISTANCE
 
-NEIGHBOURS = "_neighbours"
+NEIGHBOURS = "_neighbors"
 # Rows taken in at once, beside the limit on their number; and about what is returned at once.
 BLOCK_BYTES = 32 << 20
 RETURNED_BYTES = 8 << 20
-# How wide the columns of neighbours are shows with the first ones.
+# How wide the columns of neighbors are shows with the first ones.
 FIRST_RETURNED = 256
 
 
 def blocks(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches, of so many rows at most."""
+    """The same rows in larger batches, of at most `most_rows` rows."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -38,20 +38,20 @@ def blocks(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.Rec
 
 
 class Returned:
-    """Adds the column of neighbours, for as many rows at a time as make a batch of about the same size."""
+    """Adds the column of neighbors, for as many rows at a time as make a batch of about the same size."""
 
     def __init__(self, search: JoinSearch, added: pa.Schema) -> None:
         self._search, self._added = search, added
         self._step = FIRST_RETURNED
 
-    def batches(self, rows: pa.RecordBatch, sound: Mask, found: Neighbours) -> Iterator[pa.RecordBatch]:
-        """`found` is for the rows that have a sound query."""
-        counts = np.zeros(len(sound), dtype=np.int64)
-        counts[sound] = found.counts
-        queries = np.concatenate([[0], np.cumsum(sound)]).tolist()
+    def batches(self, rows: pa.RecordBatch, valid: Mask, found: Neighbors) -> Iterator[pa.RecordBatch]:
+        """`found` is for the rows that have a valid query."""
+        counts = np.zeros(len(valid), dtype=np.int64)
+        counts[valid] = found.counts
+        queries = np.concatenate([[0], np.cumsum(valid)]).tolist()
         start = 0
-        while start < len(sound):
-            stop = min(start + self._step, len(sound))
+        while start < len(valid):
+            stop = min(start + self._step, len(valid))
             lists = self._lists(found.of(slice(queries[start], queries[stop])), counts[start:stop])
             own = rows.slice(start, stop - start)
             schema = pa.schema([*own.schema, pa.field(NEIGHBOURS, lists.type)])
@@ -60,7 +60,7 @@ class Returned:
             self._step = max(1, min(4 * self._step, RETURNED_BYTES // each))
             start = stop
 
-    def _lists(self, found: Neighbours, counts: Positions) -> pa.Array:
+    def _lists(self, found: Neighbors, counts: Positions) -> pa.Array:
         fetched = self._search.rows(found)
         others = [name for name in fetched.schema.names if name != DISTANCE]
         ends = np.cumsum(counts)

@@ -1,14 +1,14 @@
 """The tasks of a kNN join, and the messages between them.
 
-A chunk is some rows of one Spark partition that travel and are finished together; its place tells which. Spark sorts
-what comes to a home by place, on disk if need be, so that a home holds one chunk at a time.
+A chunk is some rows of one Spark partition that are sent and finished together; its place identifies it. Spark sorts
+what a gatherer receives by place, on disk if need be, so that a gatherer holds one chunk at a time.
 
-    question   number of the row in its chunk, print, query, `probes N` for each segment N the group has a part of
-    carrier    number, how many answers to wait for, the columns of the row
-    answer     number, print, distances, addresses
+    question   number of the row in its chunk, checksum, query, `probes N` for each segment N the group has a part of
+    payload    number, how many answers to wait for, the columns of the row
+    answer     number, checksum, distances, addresses
 
-A print is a checksum of the query. Spark may compute a partition of the frame again when it loses what came of it; if
-rows then come in another order, prints do not match, and the join fails rather than give a row another's neighbours.
+A checksum is that of the query. Spark may compute a partition of the frame again when it loses its result; if rows then
+come in another order, checksums do not match, and the join fails rather than give a row the neighbors of another.
 """
 
 from __future__ import annotations
@@ -27,46 +27,46 @@ from pennon.index.vector.vectors import Mask, Positions, Vectors, to_lists, to_m
 from pennon.jobs.knn_join.plan import KnnJoinPlan
 from pennon.jobs.knn_join.rows import Returned, blocks
 from pennon.query.search.join_search import JoinSearch
-from pennon.query.search.neighbors import NOWHERE, Neighbours
+from pennon.query.search.neighbors import NOWHERE, Neighbors
 
 CHUNK_BITS = 32
 # Questions that a group searches for together.
 QUESTION_BYTES = 32 << 20
 
-CARRIED = "carried"
-Prints = npt.NDArray[np.uint64]
+PAYLOAD = "payload"
+Checksums = npt.NDArray[np.uint64]
 
 
 def search(plan: KnnJoinPlan, added: pa.Schema, batches: Batches) -> Batches:
-    """Task: rows of the frame, with their neighbours in the whole table."""
+    """Task: rows of the frame, with their neighbors in the whole table."""
     opened = plan.open()
     returned = Returned(opened, added)
     for rows in blocks(batches, plan.block_rows):
-        queries, sound = opened.read(rows.column(plan.query_column))
-        found = opened.nearest(queries) if len(queries) else Neighbours.none(0)
-        yield from returned.batches(rows, sound, found)
+        queries, valid = opened.read(rows.column(plan.query_column))
+        found = opened.nearest(queries) if len(queries) else Neighbors.none(0)
+        yield from returned.batches(rows, valid, found)
 
 
-def ask(plan: KnnJoinPlan, partition: int, batches: Batches) -> Iterator[Message]:
-    """Task: questions to groups, and carriers by lanes to their homes."""
+def route_queries(plan: KnnJoinPlan, partition: int, batches: Batches) -> Iterator[Message]:
+    """Task: questions to groups, and payloads to their gatherers."""
     opened, group_of = _open(plan), _group_of_partitions(plan)
     for chunk, rows in enumerate(blocks(batches, plan.block_rows)):
         place = partition << CHUNK_BITS | chunk
-        queries, sound = opened.read(rows.column(plan.query_column))
-        numbers, answers = np.flatnonzero(sound).astype(np.int32), np.zeros(len(sound), dtype=np.int32)
+        queries, valid = opened.read(rows.column(plan.query_column))
+        numbers, answers = np.flatnonzero(valid).astype(np.int32), np.zeros(len(valid), dtype=np.int32)
         probes = opened.probes(queries) if len(queries) else []
-        prints = _prints(queries)
+        checksums = _checksums(queries)
         for group, asking in _by_group([of[some] for of, some in zip(group_of, probes, strict=False)]):
             answers[numbers[asking]] += 1
-            columns: dict[str, Any] = {"number": numbers[asking], "print": prints[asking]}
+            columns: dict[str, Any] = {"number": numbers[asking], "checksum": checksums[asking]}
             columns["query"] = to_lists(queries[asking])
             for segment in sorted({segment for segment, _, _ in plan.groups[group]}):
                 columns[f"probes {segment}"] = to_lists(probes[segment][asking].astype(np.int32))
             yield group, place, pa.record_batch(columns)
-        own = [pa.array(np.arange(len(sound), dtype=np.int32)), pa.array(answers)]
-        fields = [pa.field(CARRIED, pa.int32()), pa.field("answers", pa.int32()), *rows.schema]
-        carrier = pa.record_batch([*own, *rows.columns], schema=pa.schema(fields))
-        yield len(plan.groups) + _home(plan, place), place, carrier
+        own = [pa.array(np.arange(len(valid), dtype=np.int32)), pa.array(answers)]
+        fields = [pa.field(PAYLOAD, pa.int32()), pa.field("answers", pa.int32()), *rows.schema]
+        payload = pa.record_batch([*own, *rows.columns], schema=pa.schema(fields))
+        yield len(plan.groups) + _gatherer(plan, place), place, payload
 
 
 def answer_questions(plan: KnnJoinPlan, group: int, delivered: Iterator[Delivered]) -> Iterator[Message]:
@@ -78,13 +78,14 @@ def answer_questions(plan: KnnJoinPlan, group: int, delivered: Iterator[Delivere
             opened.within(stretch, queries, _stacked(messages, f"probes {stretch[0]}").astype(np.int64))
             for stretch in plan.groups[group]
         ]
-        found = Neighbours.merged(parts, plan.request.wanted)
+        found = Neighbors.merged(parts, plan.request.wanted)
         start = 0
         for place, batch in messages:
             some = found.of(slice(start, start + batch.num_rows))
             start += batch.num_rows
-            columns = [batch.column("number"), batch.column("print"), *map(to_lists, (some.distances, some.addresses))]
-            yield _home(plan, place), place, pa.record_batch(columns, ["number", "print", "distances", "addresses"])
+            columns = {"number": batch.column("number"), "checksum": batch.column("checksum")}
+            columns |= {"distances": to_lists(some.distances), "addresses": to_lists(some.addresses)}
+            yield _gatherer(plan, place), place, pa.record_batch(columns)
 
 
 def finish(plan: KnnJoinPlan, added: pa.Schema, delivered: Iterator[Delivered]) -> Batches:
@@ -92,16 +93,16 @@ def finish(plan: KnnJoinPlan, added: pa.Schema, delivered: Iterator[Delivered]) 
     opened = _open(plan)
     returned = Returned(opened, added)
     for _, messages in groupby(delivered, key=lambda message: message[0]):
-        carriers: list[pa.RecordBatch] = []
+        payloads: list[pa.RecordBatch] = []
         answers: list[pa.RecordBatch] = []
         for _, batch in messages:
-            (carriers if batch.schema.names[0] == CARRIED else answers).append(batch)
-        rows, expected = _carried(carriers)
-        queries, sound = opened.read(rows.column(plan.query_column))
-        found = Neighbours.none(0)
+            (payloads if batch.schema.names[0] == PAYLOAD else answers).append(batch)
+        rows, expected = _chunk_rows(payloads)
+        queries, valid = opened.read(rows.column(plan.query_column))
+        found = Neighbors.none(0)
         if len(queries):
-            found = opened.nearest(queries, _met(plan, answers, queries, sound, expected))
-        yield from returned.batches(rows, sound, found)
+            found = opened.nearest(queries, _merge_answers(plan, answers, queries, valid, expected))
+        yield from returned.batches(rows, valid, found)
 
 
 def _open(plan: KnnJoinPlan) -> JoinSearch:
@@ -136,15 +137,15 @@ def _by_group(asked: Sequence[Positions]) -> Iterator[tuple[int, Positions]]:
         yield int(groups[start]), asking[start:stop]
 
 
-def _prints(queries: Vectors) -> Prints:
+def _checksums(queries: Vectors) -> Checksums:
     words = np.ascontiguousarray(queries).view(np.uint16).astype(np.uint64)
     # Odd factors, so that no bit is lost; sums and products wrap around.
     return words @ (np.random.default_rng(0).integers(0, 1 << 63, words.shape[1], dtype=np.uint64) * 2 + 1)
 
 
-def _home(plan: KnnJoinPlan, place: int) -> int:
+def _gatherer(plan: KnnJoinPlan, place: int) -> int:
     partition, chunk = divmod(place, 1 << CHUNK_BITS)
-    return (partition + chunk) % plan.homes
+    return (partition + chunk) % plan.gatherers
 
 
 def _gathered(delivered: Iterator[Delivered]) -> Iterator[list[Delivered]]:
@@ -164,31 +165,31 @@ def _stacked(messages: Sequence[Delivered], column: str) -> npt.NDArray[Any]:
     return np.concatenate([to_matrix(batch.column(column))[0] for _, batch in messages])
 
 
-def _carried(carriers: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, Positions]:
+def _chunk_rows(payloads: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, Positions]:
     """The rows of a chunk in their order, and how many answers each waits for."""
-    if not carriers:
+    if not payloads:
         raise _changed()
-    rows = pa.concat_batches(sorted(carriers, key=lambda batch: batch.column(0)[0].as_py()))
+    rows = pa.concat_batches(sorted(payloads, key=lambda batch: batch.column(0)[0].as_py()))
     if not np.array_equal(rows.column(0).to_numpy(), np.arange(rows.num_rows)):
         raise _changed()
     return pa.record_batch(rows.columns[2:], schema=pa.schema(list(rows.schema)[2:])), rows.column(1).to_numpy()
 
 
-def _met(
-    plan: KnnJoinPlan, answers: Sequence[pa.RecordBatch], queries: Vectors, sound: Mask, expected: Positions
-) -> Neighbours:
+def _merge_answers(
+    plan: KnnJoinPlan, answers: Sequence[pa.RecordBatch], queries: Vectors, valid: Mask, expected: Positions
+) -> Neighbors:
     """The best of all answers to the queries of a chunk."""
     if not answers:
         if expected.any():
             raise _changed()
-        return Neighbours.none(len(queries))
+        return Neighbors.none(len(queries))
     numbers = np.concatenate([batch.column("number").to_numpy() for batch in answers])
-    prints = np.concatenate([batch.column("print").to_numpy() for batch in answers])
-    if numbers.max() >= len(sound) or not sound[numbers].all():
+    checksums = np.concatenate([batch.column("checksum").to_numpy() for batch in answers])
+    if numbers.max() >= len(valid) or not valid[numbers].all():
         raise _changed()
-    which = (np.cumsum(sound) - 1)[numbers]
+    which = (np.cumsum(valid) - 1)[numbers]
     counts = np.bincount(which, minlength=len(queries))
-    if (prints != _prints(queries)[which]).any() or not np.array_equal(counts, expected[sound]):
+    if (checksums != _checksums(queries)[which]).any() or not np.array_equal(counts, expected[valid]):
         raise _changed()
     # The first answer to a query goes to the first place, the second to the second.
     order = np.argsort(which, kind="stable")
@@ -205,7 +206,7 @@ def _met(
         distances[(*where, slice(found.shape[1]))], addresses[(*where, slice(at.shape[1]))] = found, at
         start = stop
     flat = len(queries), -1
-    return Neighbours.nearest(distances.reshape(flat), addresses.reshape(flat), plan.request.wanted)
+    return Neighbors.nearest(distances.reshape(flat), addresses.reshape(flat), plan.request.wanted)
 
 
 def _changed() -> BuildFailed:

@@ -1,61 +1,74 @@
-"""Directories below `_indices/` that belong to a running job."""
+"""Delete the files of jobs that fail: directories below `_indices/` that no manifest names."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from uuid import uuid4
 
 from pennon.errors import PennonError, StoreUnavailable
-from pennon.format.index_metadata import IndexSegment
-from pennon.format.manifest import manifest_paths, read_manifest
+from pennon.format.index_metadata import IndexSegment, segment_directory
+from pennon.format.named_files import delete_unless_named
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
 
+logger = logging.getLogger(__name__)
+
 
 @contextmanager
-def discarding(store: Store, uuid: str) -> Generator[None]:
-    """Leave no files behind when a build fails."""
+def delete_on_failure(store: Store, uuid: str) -> Generator[None]:
+    """Delete the files of a segment when what writes them fails."""
     try:
         yield
     except BaseException:
-        store.delete_directory(f"_indices/{uuid}")
+        _delete(store, segment_directory(uuid), "its build failed")
         raise
 
 
 @contextmanager
-def committing(snapshot: Snapshot, segments: Iterable[IndexSegment]) -> Generator[None]:
-    """Leave no files of new segments behind when their commit is refused.
+def delete_if_refused(snapshot: Snapshot, segments: Iterable[IndexSegment]) -> Generator[None]:
+    """Delete the files of new segments when their commit is refused.
 
-    Only then: an interruption, or an error of the store, may come when the commit is under way or done, and what a
-    version names must stay. It is an orphan otherwise, found later.
+    Only then: an interruption, or an error of the store, may come while the commit is under way or after it, and the
+    files of a committed version must stay. Otherwise they are orphans, which `clean_orphans` deletes.
     """
     try:
         yield
     except StoreUnavailable:
         raise
     except PennonError:
-        for segment in segments:
-            if not _may_be_named(snapshot, segment.uuid):
-                snapshot.store.delete_directory(segment.directory)
+        directories = {segment.directory for segment in segments}
+        fields = {"table": snapshot.uri, "directories": sorted(directories)}
+        logger.warning("deleting files of segments whose commit was refused", extra=fields)
+        delete_unless_named(snapshot.store, directories, snapshot.version)
         raise
 
 
-def _may_be_named(snapshot: Snapshot, uuid: str) -> bool:
-    """Whether a version since the given one names the segment, or that cannot be told."""
-    store = snapshot.store
-    try:
-        since = [version for version in manifest_paths(store) if version > snapshot.version]
-        return any(segment.uuid == uuid for version in since for segment in read_manifest(store, version).segments)
-    except (PennonError, OSError):
-        return True
+def delete_segment_files(store: Store, segment: IndexSegment) -> None:
+    """Of a segment that a job wrote for itself and that no version names."""
+    _delete(store, segment.directory, "temporary", segment.name, level=logging.DEBUG)
+
+
+def delete_abandoned_files(store: Store, segment: IndexSegment) -> None:
+    """Files in the directory of a committed segment that are not the segment's: abandoned attempts of tasks may have
+    left them."""
+    store.delete_directory(segment.directory, keep=segment.file_sizes)
 
 
 @contextmanager
 def scratch_directory(store: Store) -> Generator[str]:
-    """A directory for what only the job itself needs. Unnamed by any manifest, so a crash leaves an orphan at most."""
-    directory = f"_indices/{uuid4()}"
+    """A directory for files that only the job itself needs. No manifest names it, so that a crash leaves an orphan."""
+    directory = segment_directory(str(uuid4()))
     try:
         yield directory
     finally:
-        store.delete_directory(directory)
+        _delete(store, directory, "scratch", level=logging.DEBUG)
+
+
+def _delete(
+    store: Store, directory: str, reason: str, index: str | None = None, *, level: int = logging.WARNING
+) -> None:
+    fields = {"table": store.location.shown, "directory": directory, "reason": reason, "index": index}
+    logger.log(level, "deleting %s: %s", store.describe(directory), reason, extra=fields)
+    store.delete_directory(directory)

@@ -6,153 +6,82 @@ scanned. So coverage is checked by file, against the newest version before the c
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from pyroaring import BitMap, FrozenBitMap
 
-from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, IndexNotFound, InvalidArgument, TableNotFound
+from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, TableNotFound
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import read_manifest
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.fragment_reuse.coverage import effective_coverage, trusted_coverage
+from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.registry import kind_of
-from pennon.jobs.shared.retry import on_newest
-from pennon.jobs.shared.stale_values import held_fragments, newly_shared
+from pennon.jobs.shared.changes import Change, DropIndex, SegmentChange
+from pennon.jobs.shared.retry import attempts
+from pennon.jobs.shared.stale_values import newly_shared
+
+logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Change:
-    """Segments that join a table and segments that leave it, in one transaction."""
+def commit_change(scanned: Snapshot, change: Change) -> Snapshot:
+    """Commit a change of what was read from `scanned` on top of the newest version, again after each conflict that may
+    pass, and verify the result.
 
-    add: tuple[IndexSegment, ...] = ()
-    remove: tuple[IndexSegment, ...] = ()
-
-
-def publish(scanned: Snapshot, decide: Callable[[Snapshot], Change]) -> Snapshot:
-    """Commit what `decide` makes of the newest version, again after a conflict, and verify the result."""
-
-    def commit(base: Snapshot) -> tuple[Snapshot, Change]:
-        change = decide(base)
-        if not change.add and not change.remove:
-            return base, change
-        add = tuple(_still_valid(scanned, base, segment) for segment in change.add)
-        change = Change(add, change.remove)
-        _check(base, change)
-        return commit_segments(base, change.add, change.remove), change
-
-    committed, change = on_newest(scanned, commit)
-    return _mend(scanned, committed, change.add)
+    Raises:
+        CommitConflict: other writers made the change impossible; nothing was committed.
+        InvalidArgument: the change does not fit the other indices of the table.
+    """
+    committed, added = _commit_on_newest(scanned, change)
+    return _verify(scanned, committed, added)
 
 
-def add_segment(
-    segment: IndexSegment, *, replace_whole: bool, may_replace: bool = True
-) -> Callable[[Snapshot], Change]:
-    """A new segment: in place of the whole index of that name, or beside the segments it does not overlap."""
-
-    def decide(base: Snapshot) -> Change:
-        same_name = [s for s in base.manifest.user_segments if s.name == segment.name]
-        check_name_free(base, segment.name, segment.fields)
-        if replace_whole:
-            return Change((segment,), tuple(same_name))
-        reuse = read_fragment_reuse(base)
-        coverage = effective_coverage(segment, base, reuse)
-        leaving: list[IndexSegment] = []
-        for other in same_name:
-            theirs = effective_coverage(other, base, reuse)
-            if not theirs & coverage and not other.fragments & segment.fragments:
-                _check_not_stale(base, other, segment, reuse)
-                continue
-            if theirs - coverage:
-                raise InvalidArgument(
-                    f"the new segment of index {segment.name!r} overlaps segment {other.uuid} in part",
-                    f"Also index fragments {sorted(theirs - coverage)}, or replace the whole index",
-                )
-            if not may_replace:
-                raise InvalidArgument(
-                    f"index {segment.name!r} covers some of the fragments already", "Leave them out, or allow replace"
-                )
-            leaving.append(other)
-        return Change((segment,), tuple(leaving))
-
-    return decide
+def log_commit(committed: Snapshot, change: str, **counts: int) -> None:
+    """One record for each version that a job commits."""
+    fields = {"table": committed.uri, "version": committed.version, "change": change, **counts}
+    logger.info("committed version %d of %s: %s", committed.version, committed.uri, change, extra=fields)
 
 
-def replace_segments(
-    name: str, new: Sequence[IndexSegment], leaving: Sequence[IndexSegment]
-) -> Callable[[Snapshot], Change]:
-    """Segments of an index in place of those they were made of; none, where nothing of them is left. The index and all
-    of them must still be there: what someone dropped stays dropped, and what someone replaced is theirs."""
-    old = {segment.uuid for segment in leaving}
+def _commit_on_newest(scanned: Snapshot, change: Change) -> tuple[Snapshot, Sequence[IndexSegment]]:
+    """The committed version and the segments that joined it."""
+    for attempt in attempts(scanned, str(change)):
+        with attempt as base:
+            proposed = change.on(base)
+            if proposed.is_empty:
+                return base, ()
+            add = tuple(_still_covered(scanned, base, segment) for segment in proposed.add)
+            proposed = SegmentChange(add, proposed.remove)
+            _check(base, proposed)
+            committed = commit_segments(base, proposed.add, proposed.remove)
+            log_commit(committed, str(change), added=len(proposed.add), removed=len(proposed.remove))
+            return committed, proposed.add
+    raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def decide(base: Snapshot) -> Change:
-        current = {s.uuid: s for s in base.manifest.user_segments if s.name == name}
-        gone = old - current.keys()
-        if not current or gone:
-            what = f"segments {', '.join(sorted(gone))} of index {name!r}" if current else f"index {name!r}"
+
+def _verify(scanned: Snapshot, committed: Snapshot, added: Sequence[IndexSegment]) -> Snapshot:
+    """Correct what another commit made wrong between the check and the commit: pylance does not detect a Merge or a
+    dropped column as a conflict."""
+    for segment in added:
+        if any(committed.columns.by_id(field) is None for field in segment.fields):
+            commit_change(committed, DropIndex(segment.name))
             raise CommitConflict(
-                f"{what} of {base.uri} left the table meanwhile", "Nothing was committed; run the job again"
+                f"the column of index {segment.name!r} of {committed.uri} was dropped during the commit",
+                "The index was removed again",
             )
-        return Change(tuple(new), tuple(current[uuid] for uuid in old))
-
-    return decide
-
-
-def replace_all(replaced: Sequence[tuple[IndexSegment, IndexSegment]]) -> Callable[[Snapshot], Change]:
-    """New segments in place of old ones, pair by pair and of any indices, in one transaction."""
-    by_name: dict[str, list[tuple[IndexSegment, IndexSegment]]] = {}
-    for pair in replaced:
-        by_name.setdefault(pair[0].name, []).append(pair)
-    steps = [
-        replace_segments(name, [new for _, new in pairs], [old for old, _ in pairs]) for name, pairs in by_name.items()
-    ]
-
-    def decide(base: Snapshot) -> Change:
-        changes = [step(base) for step in steps]
-        return Change(
-            tuple(s for change in changes for s in change.add), tuple(s for change in changes for s in change.remove)
-        )
-
-    return decide
+        current = next((s for s in committed.manifest.segments if s.uuid == segment.uuid), None)
+        if current is None:
+            continue
+        valid = _still_covered(scanned, committed, current)
+        if valid is not current:
+            committed = commit_change(committed, SegmentChange((valid,)))
+    return committed
 
 
-def _check_not_stale(base: Snapshot, other: IndexSegment, new: IndexSegment, reuse: FragmentReuse | None) -> None:
-    stale = held_fragments(base, other, BitMap(new.fragments), reuse)
-    if stale:
-        together = sorted(effective_coverage(other, base, reuse) | BitMap(new.fragments))
-        raise InvalidArgument(
-            f"fragments {sorted(stale)} of {base.uri} were changed in place, and segment {other.uuid} of index "
-            f"{new.name!r} still holds their old values, which pylance would return beside the new segment",
-            f"Rebuild the index, or index fragments {together} as one segment that replaces the old one",
-        )
-
-
-def check_name_free(base: Snapshot, name: str, fields: tuple[int, ...]) -> None:
-    """A name belongs to one column; stock would let two columns share it and then fail on both."""
-    for other in base.manifest.user_segments:
-        if other.name == name and other.fields != fields:
-            columns = [column.path if (column := base.columns.by_id(f)) else f"field {f}" for f in other.fields]
-            raise InvalidArgument(
-                f"index {name!r} of {base.uri} stands on another column ({', '.join(columns)})",
-                "Choose another name, or drop that index first",
-            )
-
-
-def drop_index(name: str) -> Callable[[Snapshot], Change]:
-    def decide(base: Snapshot) -> Change:
-        leaving = tuple(s for s in base.manifest.user_segments if s.name == name)
-        if not leaving:
-            names = sorted({s.name for s in base.manifest.user_segments})
-            known = f"Its indices are: {', '.join(names)}" if names else "It has none"
-            raise IndexNotFound(f"table {base.uri} has no index {name!r}", known)
-        return Change(remove=leaving)
-
-    return decide
-
-
-def _check(base: Snapshot, change: Change) -> None:
+def _check(base: Snapshot, change: SegmentChange) -> None:
     """What pylance accepts and then answers wrongly or fails on."""
     staying = [s for s in base.manifest.user_segments if s.uuid not in {r.uuid for r in (*change.remove, *change.add)}]
     reuse = read_fragment_reuse(base) if change.add else None
@@ -179,13 +108,13 @@ def _check(base: Snapshot, change: Change) -> None:
                     f"{where} has segments of version {other.index_version}", "Rebuild the whole index"
                 )
             mine, theirs = (effective_coverage(s, base, reuse) for s in (segment, other))
-            if mine & theirs or segment.fragments & other.fragments:
+            if mine & theirs or trusted_coverage(segment) & trusted_coverage(other):
                 raise CommitConflict(f"segments of {where} would overlap on fragments {sorted(mine & theirs)}")
     for name in {segment.name for segment in change.add if not segment.is_reuse}:
         _check_owners(base, name, change, reuse)
 
 
-def _check_owners(base: Snapshot, name: str, change: Change, reuse: FragmentReuse | None) -> None:
+def _check_owners(base: Snapshot, name: str, change: SegmentChange, reuse: FragmentReuse | None) -> None:
     """No segment may come to hold rows of a fragment that another one covers: pylance would return them."""
     before = [s for s in base.manifest.user_segments if s.name == name]
     changed = {s.uuid for s in (*change.remove, *change.add)}
@@ -193,7 +122,7 @@ def _check_owners(base: Snapshot, name: str, change: Change, reuse: FragmentReus
     found = newly_shared(base, before, after, reuse)
     if found is not None:
         segment, fragments = found
-        # Planning keeps clear of it: someone has added that segment, or changed those fragments, since.
+        # Planning avoids it: another writer has added that segment, or changed those fragments, since.
         raise CommitConflict(
             f"fragments {sorted(fragments)} of {base.uri} were changed in place meanwhile, and segment {segment.uuid} "
             f"of index {name!r} holds their old values",
@@ -201,7 +130,7 @@ def _check_owners(base: Snapshot, name: str, change: Change, reuse: FragmentReus
         )
 
 
-def _still_valid(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> IndexSegment:
+def _still_covered(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> IndexSegment:
     """The segment without fragments whose indexed column changed since it was scanned."""
     kind = kind_of(segment)
     # Rows may have been deleted before they were moved.
@@ -236,13 +165,13 @@ def _still_valid(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> Ind
 def _unchanged(scanned: Snapshot, now: Snapshot, reuse: FragmentReuse | None, fragment: int, field: int) -> bool:
     before = scanned.manifest.fragments.get(fragment)
     if before is None:
-        # Not among what was read: an old segment is being recommitted, whose bitmap is not ours to judge.
+        # The fragment was not read: the entry of an old segment is committed again, with the bitmap it had.
         return True
     after = now.manifest.fragments.get(fragment)
     if after is not None:
         return before.field_files.get(field) == after.field_files.get(field)
     if reuse is None or fragment not in reuse.old_fragments:
-        # Deleted whole or compacted without a trace: nothing of it can be answered from here.
+        # Deleted as a whole, or compacted without an address map.
         return False
     return _unchanged_until_moved(scanned, now.version, fragment, field)
 
@@ -261,21 +190,3 @@ def _unchanged_until_moved(scanned: Snapshot, newest: int, fragment: int, field:
         if current.field_files.get(field) != before:
             return False
     return True
-
-
-def _mend(scanned: Snapshot, committed: Snapshot, added: Sequence[IndexSegment]) -> Snapshot:
-    """Undo what slipped in between the last look and the commit: stock does not see a Merge or a dropped column."""
-    for segment in added:
-        if any(committed.columns.by_id(field) is None for field in segment.fields):
-            publish(committed, drop_index(segment.name))
-            raise CommitConflict(
-                f"the column of index {segment.name!r} of {committed.uri} was dropped during the commit",
-                "The index was removed again",
-            )
-        current = next((s for s in committed.manifest.segments if s.uuid == segment.uuid), None)
-        if current is None:
-            continue
-        valid = _still_valid(scanned, committed, current)
-        if valid is not current:
-            committed = publish(committed, lambda _, valid=valid: Change((valid,)))
-    return committed

@@ -2,7 +2,7 @@
 
 A new segment takes in older ones as long as they are not much larger than what it holds already. Sizes of segments then
 grow by a factor from each to the next older one, so that both their number and how often a row is written grow with the
-logarithm of the rows. Only neighbours are merged, the newest first: coverage stays in one piece, and compaction, which
+logarithm of the rows. Only neighbors are merged, the newest first: coverage stays in one piece, and compaction, which
 never joins fragments of different segments, is not held up.
 """
 
@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# An older segment is taken in unless it has more than so many times the rows gathered so far.
+# An older segment is taken in unless it has more than this many times the rows gathered so far.
 RATIO = 2
 
 
 @dataclass(frozen=True)
 class Tier:
-    """A segment as the policy sees it; `forced` ones must be rewritten whatever they cost."""
+    """A segment as the policy sees it; one with a reason in `forced` must be rewritten, whatever its size."""
 
     rows: int
     forced: str | None = None
@@ -25,14 +25,14 @@ class Tier:
 
 @dataclass(frozen=True)
 class Choice:
-    """The newest so many segments are merged with the rows that are new."""
+    """The newest `count` segments are merged with the rows that are new."""
 
     count: int
     reason: str
 
 
-def choose(tiers: Sequence[Tier], new_rows: int) -> Choice:
-    """Of segments from the oldest to the newest."""
+def choose_segments(tiers: Sequence[Tier], new_rows: int) -> Choice:
+    """Which of some segments, from the oldest to the newest, to merge."""
     forced = next((at for at, tier in enumerate(tiers) if tier.forced), None)
     gathered, taken = new_rows, 0
     for tier in reversed(tiers):

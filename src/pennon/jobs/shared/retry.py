@@ -1,28 +1,32 @@
-"""Commits that others may get in the way of."""
+"""Attempts to commit on the newest version while other writers commit too."""
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
 
+from pennon.errors import CommitConflict
 from pennon.format.commit import RetryableConflict
 from pennon.format.snapshot import Snapshot
 
-T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 ATTEMPTS = 8
 
 
 @dataclass
 class Attempt:
-    """One try on the newest version. A conflict that may pass ends it, after a pause; the last one lets it through."""
+    """One attempt on the newest version. A conflict of the `retried` classes ends it after a pause, except in the last
+    attempt; every other error is raised."""
 
     base: Snapshot
     number: int
+    change: str
+    retried: tuple[type[CommitConflict], ...]
 
     def __enter__(self) -> Snapshot:
         return self.base
@@ -30,23 +34,37 @@ class Attempt:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if not isinstance(error, RetryableConflict) or self.number == ATTEMPTS - 1:
+        if not isinstance(error, CommitConflict):
             return False
-        time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.05 * 2**self.number))
-        return True
+        retry = isinstance(error, self.retried) and self.number < ATTEMPTS
+        logger.log(
+            logging.INFO if retry else logging.WARNING,
+            "conflict on version %d of %s, attempt %d of %d, %s: %s",
+            self.base.version,
+            self.base.uri,
+            self.number,
+            ATTEMPTS,
+            "retried" if retry else "given up",
+            error.problem,
+            extra={
+                "table": self.base.uri,
+                "version": self.base.version,
+                "change": self.change,
+                "attempt": self.number,
+                "retried": retry,
+            },
+        )
+        if retry:
+            time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.025 * 2**self.number))
+        return retry
 
 
-def attempts(snapshot: Snapshot) -> Iterator[Attempt]:
-    """Tries on the newest version, each of them to be left by `return` when it has succeeded."""
+def attempts(
+    snapshot: Snapshot, change: str, *, retried: tuple[type[CommitConflict], ...] = (RetryableConflict,)
+) -> Iterator[Attempt]:
+    """Attempts 1 to ATTEMPTS, each on the version that is the newest then. The body leaves the loop by `return` when
+    its commit succeeded; `change` describes it in the log."""
     base = snapshot
-    for number in range(ATTEMPTS):
+    for number in range(1, ATTEMPTS + 1):
         base = base.latest()
-        yield Attempt(base, number)
-
-
-def on_newest(snapshot: Snapshot, commit: Callable[[Snapshot], T]) -> T:
-    """What `commit` makes of the newest version, again after each conflict that may pass."""
-    for attempt in attempts(snapshot):
-        with attempt as base:
-            return commit(base)
-    raise AssertionError("unreachable")
+        yield Attempt(base, number, change, retried)

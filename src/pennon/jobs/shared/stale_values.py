@@ -1,7 +1,7 @@
 """One owner: a fragment that an index covers is held by the files of the segment that covers it, and by no others.
 
 A segment's files keep the rows they were written with. When a column changes in place, Lance takes the fragment out of
-the segment's coverage and leaves the old values in its files; compactions carry them on to new fragments through the
+the segment's coverage and leaves the old values in its files; compactions take them to new fragments through the
 Fragment Reuse Index, or by stable row ids. Pennon drops such rows segment by segment. pylance takes a row from every
 segment that holds it, as long as *some* segment of the index covers its fragment. So once another segment covers the
 fragment, pylance returns the old values too.
@@ -21,7 +21,8 @@ from pennon.format.manifest import Manifest, manifest_paths, read_manifest
 from pennon.format.segment_contents import read_contents
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import SHARED_CACHE, ByteCache
-from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage
+from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.registry import kind_of, why_unusable
 
 

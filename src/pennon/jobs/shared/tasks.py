@@ -1,34 +1,20 @@
-"""Cutting a table into tasks of about equal work, and the memory a task may use."""
+"""Cutting a table into tasks of about equal work."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from pennon.errors import InvalidArgument
 from pennon.format.manifest import Fragment
-from pennon.format.snapshot import ScanSlice, Snapshot
+from pennon.format.rows import ScanSlice
+from pennon.format.snapshot import Snapshot
 
-DEFAULT_TASK_MEMORY = 1 << 30
 ROWS_PER_TASK = 2_500_000
 
 
-def task_memory(requested: int | None) -> int:
-    """The memory budget of one task in bytes: as asked for, else from PENNON_TASK_MEMORY, else 1 GiB."""
-    memory = requested
-    if memory is None:
-        told = os.environ.get("PENNON_TASK_MEMORY", str(DEFAULT_TASK_MEMORY))
-        if not told.isdecimal():
-            raise InvalidArgument(f"PENNON_TASK_MEMORY is {told!r}", "Set it to a number of bytes")
-        memory = int(told)
-    if memory < 64 << 20:
-        raise InvalidArgument(f"a task memory of {memory} bytes is too little", "Give at least 64 MiB")
-    return memory
-
-
 def cut_slices(fragments: Iterable[Fragment], count: int) -> list[ScanSlice]:
-    """About `count` slices of about equal rows: small fragments are joined, large ones split, neighbours together."""
+    """About `count` slices of about equal rows: small fragments are joined, large ones split, neighbors together."""
     fragments = list(fragments)
     share = max(1.0, sum(fragment.live_rows for fragment in fragments) / count)
     slices: list[ScanSlice] = []
@@ -60,6 +46,7 @@ def whole_waves(tasks: int, parallelism: int) -> int:
 
 
 def chosen_fragments(snapshot: Snapshot, fragment_ids: Sequence[int] | None) -> list[Fragment]:
+    """The live fragments with these ids (None: all), in order of id."""
     live = snapshot.manifest.fragments
     if fragment_ids is None:
         return list(live.values())
@@ -70,16 +57,3 @@ def chosen_fragments(snapshot: Snapshot, fragment_ids: Sequence[int] | None) -> 
             f"Choose among {len(live)} fragments with ids {min(live, default=0)} to {max(live, default=0)}",
         )
     return [live[f] for f in sorted(set(fragment_ids))]
-
-
-def check_at_least_one(**sizes: int | None) -> None:
-    check_integers(**sizes)
-    for label, value in sizes.items():
-        if value is not None and value < 1:
-            raise InvalidArgument(f"{label} must be at least 1, not {value}")
-
-
-def check_integers(**values: object) -> None:
-    for label, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | None):
-            raise InvalidArgument(f"{label} must be a whole number, not {value!r}")

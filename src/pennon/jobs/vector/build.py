@@ -21,8 +21,9 @@ from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
 from pennon.format.row_ids import ids_of
+from pennon.format.rows import ScanSlice
 from pennon.format.segment_contents import write_contents
-from pennon.format.snapshot import ScanSlice, Snapshot
+from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
 from pennon.index.vector.files.storage import Graphs, write_index
 from pennon.index.vector.hnsw.graph import GRAPH_SCHEMA
@@ -30,9 +31,9 @@ from pennon.index.vector.ivf import Ivf, Layout
 from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.quantizers.base import Columns, Quantizer
 from pennon.index.vector.vectors import Vectors
-from pennon.jobs.shared.cleanup import discarding, scratch_directory
-from pennon.jobs.vector.models import ModelFiles, Models, write_models
-from pennon.jobs.vector.partitions import Runs, Whole, to_batch, write_runs, write_whole
+from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
+from pennon.jobs.vector.models import ModelFiles, TrainedModels, write_models
+from pennon.jobs.vector.partitions import PartitionRun, WrittenSegment, to_batch, write_runs, write_segment_codes
 from pennon.jobs.vector.plan import WEIGHED_ROWS, VectorPlan
 from pennon.jobs.vector.sample import indexable_vectors
 from pennon.jobs.vector.train import train
@@ -80,7 +81,7 @@ def assemble(
     plan: VectorPlan,
     files: ModelFiles,
     loss: float | None,
-    runs: Sequence[Runs],
+    runs: Sequence[PartitionRun],
 ) -> IndexSegment:
     """One segment of what the tasks have written."""
     models = files.load()
@@ -89,7 +90,7 @@ def assemble(
     else:
         rows = sum(sum(run.lengths) for run in runs)
         [whole] = engine.map("assemble", partial(_assemble, plan.for_tasks(), files, loss), [runs], rows=rows)
-    with discarding(snapshot.store, whole.uuid):
+    with delete_on_failure(snapshot.store, whole.uuid):
         if not plan.hnsw:
             ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)
             index = write_index(snapshot.store, whole.directory, plan.kind, ivf, plan.storage_version)
@@ -99,7 +100,7 @@ def assemble(
 
 
 def partition_bounds(ivf: Ivf, sample: Vectors, reducers: int) -> tuple[int, ...]:
-    """Where the partitions of each reducer begin, and the end: neighbours, of about as many rows by the sample."""
+    """Where the partitions of each reducer begin, and the end: neighbors, of about as many rows by the sample."""
     if reducers == 1:
         return 0, ivf.num_partitions
     ids = ivf.assign(sample[: ivf.num_partitions * WEIGHED_ROWS])[0]
@@ -130,7 +131,7 @@ def _encode_slice(
 
 
 def send_coded(
-    plan: VectorPlan, models: Models, bounds: tuple[int, ...], vectors: Vectors, row_ids: Addresses
+    plan: VectorPlan, models: TrainedModels, bounds: tuple[int, ...], vectors: Vectors, row_ids: Addresses
 ) -> Generator[tuple[int, pa.RecordBatch], None, float]:
     """The codes of some vectors, cut by reducer. Returns the sum of their distances to their centroids."""
     partitions, distances = models.ivf.assign(vectors)
@@ -147,12 +148,12 @@ def send_coded(
     return float(distances.sum(dtype=np.float64))
 
 
-def _assemble(plan: VectorPlan, files: ModelFiles, loss: float | None, runs: Sequence[Runs]) -> Whole:
+def _assemble(plan: VectorPlan, files: ModelFiles, loss: float | None, runs: Sequence[PartitionRun]) -> WrittenSegment:
     """The only task of the last step: runs joined batch by batch to the files of the segment."""
     store, models = plan.pin.open().store, files.load()
     ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)
     layout = Layout.of(_joined(ivf, [(run.first, run.lengths) for run in runs], 0))
-    whole = write_whole(plan, models, layout, _copied(store, [run.path for run in runs], plan.code_bytes))
+    whole = write_segment_codes(plan, models, layout, _copied(store, [run.path for run in runs], plan.code_bytes))
     if plan.hnsw is None:
         return whole
     made = [(run.first, run.graphs) for run in runs if run.graphs]
@@ -162,16 +163,16 @@ def _assemble(plan: VectorPlan, files: ModelFiles, loss: float | None, runs: Seq
         Layout.of(_joined(ivf, [(first, graph.lengths) for first, graph in made], 0)),
         tuple(_joined(ivf, [(first, graph.metadata) for first, graph in made], "")),
     )
-    with discarding(store, whole.uuid):
+    with delete_on_failure(store, whole.uuid):
         index = write_index(store, whole.directory, plan.kind, ivf, plan.storage_version, graphs)
     return replace(whole, files=(index, *whole.files))
 
 
 def _joined(ivf: Ivf, parts: Sequence[tuple[int, Sequence[Any]]], missing: Any) -> list[Any]:
-    """What reducers say of their partitions, for all partitions."""
+    """What reducers report of their partitions, for all partitions."""
     joined = [missing] * ivf.num_partitions
-    for first, said in parts:
-        joined[first : first + len(said)] = said
+    for first, reported in parts:
+        joined[first : first + len(reported)] = reported
     return joined
 
 
@@ -181,7 +182,7 @@ def _copied(store: Store, paths: Sequence[str], row_bytes: int) -> Iterator[pa.R
         yield from file.batches(0, file.num_rows, max(1024, COPIED_BYTES // row_bytes))
 
 
-def _check(plan: VectorPlan, encoded: Sequence[EncodedSlice], runs: Sequence[Runs]) -> None:
+def _check(plan: VectorPlan, encoded: Sequence[EncodedSlice], runs: Sequence[PartitionRun]) -> None:
     written = sum(sum(run.lengths) for run in runs)
     scanned, indexed = sum(part.scanned for part in encoded), sum(part.indexed for part in encoded)
     if scanned != plan.rows or indexed != written:
@@ -192,7 +193,7 @@ def _check(plan: VectorPlan, encoded: Sequence[EncodedSlice], runs: Sequence[Run
         )
 
 
-def _segment(plan: VectorPlan, whole: Whole, quantizer: Quantizer) -> IndexSegment:
+def _segment(plan: VectorPlan, whole: WrittenSegment, quantizer: Quantizer) -> IndexSegment:
     return IndexSegment(
         uuid=whole.uuid,
         name=plan.name,
@@ -201,7 +202,7 @@ def _segment(plan: VectorPlan, whole: Whole, quantizer: Quantizer) -> IndexSegme
         fragments=FrozenBitMap(BitMap(plan.fragments)),
         type_url=VECTOR.type_url,
         details=plan.details(quantizer),
-        index_version=plan.kind.index_version,
+        index_version=plan.index_version,
         files=whole.files,
         created_at=datetime.now(UTC),
     )

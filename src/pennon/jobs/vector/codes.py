@@ -1,6 +1,6 @@
-"""Whether the codes of a vector index are those of its vectors, and whether its graphs are sound.
+"""Whether the codes of a vector index are those of its vectors, and whether its graphs are valid.
 
-A sample of every fragment's vectors is coded anew with the segment's own models. A code that differs counts as wrong
+A sample of every fragment's vectors is coded again with the segment's own models. A code that differs counts as wrong
 where it also measures otherwise: codes made with other bounds, or of a vector that has changed since.
 """
 
@@ -105,7 +105,7 @@ class _Chances:
 
 
 def _vectors(snapshot: Snapshot, path: str, metric: Metric, addresses: Addresses) -> tuple[Vectors, Mask]:
-    """Those that can be measured, and which rows have one; the others are told by the comparison of rows."""
+    """Those that can be measured, and which rows have one; the comparison of rows reports the others."""
     there = _exist(snapshot, addresses)
     values: pa.Array = snapshot.take_in_order(addresses[there], [path]).column(0).combine_chunks()
     while pa.types.is_struct(values.type):  # a nested column, fetched by row, comes inside its structs

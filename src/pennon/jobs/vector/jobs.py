@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -14,17 +13,17 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.registry import kind_of
 from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.kind import VECTOR
-from pennon.index.vector.kinds import vector_kind
+from pennon.index.vector.options import IvfOptions
 from pennon.index.vector.partition_balance import Imbalance
-from pennon.jobs.kinds import BuildRequest, Upkeep, Work
-from pennon.jobs.shared.remap import Source
+from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext, Upkeep
 from pennon.jobs.vector.audit import VectorAudit
 from pennon.jobs.vector.build import build_vector
-from pennon.jobs.vector.options import VectorOptions, options_of
-from pennon.jobs.vector.plan import VectorPlan, partition_size, plan_vector
-from pennon.jobs.vector.rewrite import build_like, merge_segments, rebuild_from_data
+from pennon.jobs.vector.merge import merge_vector
+from pennon.jobs.vector.plan import VectorPlan, plan_vector
+from pennon.jobs.vector.plan_like import partition_size, plan_like, plan_rebuild
+from pennon.jobs.vector.plan_merge import VectorMerge, plan_vector_merge
 
-# Where partitions that have outgrown the others hold more than this share of all rows, everything is trained again.
+# Everything is trained again where outgrown partitions hold more than this share of all rows.
 REBUILT_SHARE = 0.5
 
 
@@ -32,15 +31,10 @@ class VectorJobs:
     audit = VectorAudit()
     models_in_files = True
 
-    def option_names(self, index_type: str) -> frozenset[str]:
-        return frozenset(options_of(vector_kind(index_type)))
-
-    def plan(
-        self, snapshot: Snapshot, column: str, index_type: str, options: Mapping[str, Any], request: BuildRequest
-    ) -> VectorPlan:
-        if request.fragment_ids is not None and "metric" not in options:
-            options = {**options, **_metric_of(snapshot, request.name or f"{column}_idx")}
-        return plan_vector(snapshot, column, index_type, VectorOptions(**options), **asdict(request))
+    def plan(self, snapshot: Snapshot, column: str, options: IvfOptions, request: BuildRequest) -> VectorPlan:
+        if request.fragment_ids is not None and options.metric is None:
+            options = replace(options, metric=_metric_of(snapshot, request.name or f"{column}_idx"))
+        return plan_vector(snapshot, column, options, **asdict(request))
 
     def misfit(self, snapshot: Snapshot, plan: VectorPlan, other: IndexSegment) -> str | None:
         theirs = VECTOR.described(snapshot, other)
@@ -49,29 +43,30 @@ class VectorJobs:
         what = f"{theirs[0].name} for {theirs[1]}" if theirs else "of another kind"
         return f"{what}, the new segment {plan.kind.name} for {plan.metric}"
 
-    def build(self, engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexSegment:
-        return build_vector(engine, snapshot, plan)
+    def plan_like(
+        self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool
+    ) -> VectorPlan:
+        return plan_like(context, like, fragments, retrain=retrain)
 
-    def build_like(
-        self, work: Work, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool
-    ) -> IndexSegment:
-        return build_like(work, like, fragments, retrain=retrain)
-
-    def merge(
-        self, work: Work, sources: Sequence[Source], moves: str | None, *, unmoved: bool, rebalance: bool
-    ) -> IndexSegment:
-        return merge_segments(work, sources, moves, rebalance=rebalance)
-
-    def rebuild(
+    def plan_rebuild(
         self,
-        work: Work,
+        context: PlanContext,
         leaving: Sequence[IndexSegment],
         staying: Sequence[IndexSegment],
         fragments: Sequence[int],
         *,
         retrain: bool,
-    ) -> IndexSegment:
-        return rebuild_from_data(work, leaving, staying, fragments, retrain=retrain)
+    ) -> VectorPlan:
+        return plan_rebuild(context, leaving, staying, fragments, retrain=retrain)
+
+    def plan_merge(self, context: PlanContext, request: MergeRequest) -> VectorMerge:
+        return plan_vector_merge(context, request)
+
+    def build(self, engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexSegment:
+        return build_vector(engine, snapshot, plan)
+
+    def merge(self, engine: Engine, snapshot: Snapshot, plan: VectorMerge) -> IndexSegment:
+        return merge_vector(engine, snapshot, plan)
 
     def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> Upkeep | None:
         """Whether partitions of all segments together are too uneven; None also where segments differ in their
@@ -89,8 +84,8 @@ class VectorJobs:
         return Upkeep(str(found), rebuild=False)
 
 
-def _metric_of(snapshot: Snapshot, name: str) -> dict[str, str]:
-    """A new segment measures as the segments it joins."""
+def _metric_of(snapshot: Snapshot, name: str) -> str | None:
+    """The metric of the segments that a new one joins, None where there are none."""
     others = [s for s in snapshot.manifest.user_segments if s.name == name and kind_of(s) is VECTOR]
     known = VECTOR.described(snapshot, others[0]) if others else None
-    return {"metric": known[1].value} if known else {}
+    return known[1].value if known else None

@@ -1,33 +1,36 @@
 """Merge vector segments that share their models: partition by partition, codes as they are.
 
-Every task takes neighbouring partitions from all segments; graphs are drawn anew where rows came together or went. One
-segment is a merge too: that is how rows get their new addresses.
+Every task takes neighboring partitions from all segments; graphs are built again where rows were joined or left out. A
+merge of one segment remaps it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.format.index_metadata import IndexSegment
-from pennon.format.snapshot import Pin, Snapshot
-from pennon.format.store import Location, open_store
+from pennon.format.snapshot import Snapshot
 from pennon.index.vector.files.storage import Partition, VectorFiles
 from pennon.index.vector.hnsw.graph import GRAPH_SCHEMA
 from pennon.index.vector.quantizers.base import concat_columns, take_columns
-from pennon.jobs.shared.cleanup import scratch_directory
-from pennon.jobs.shared.remap import Carrier, Carrying, Source
-from pennon.jobs.vector.build import assemble, cut_by_weight
+from pennon.jobs.shared.cleanup import delete_segment_files, scratch_directory
+from pennon.jobs.shared.remap import MergeSource, Remapper, RemapPlan
+from pennon.jobs.vector.build import assemble, build_vector, cut_by_weight
 from pennon.jobs.vector.models import ModelFiles
-from pennon.jobs.vector.partitions import Runs, draw_graph, write_partitions
-from pennon.jobs.vector.plan import VectorPlan, merged_plan
+from pennon.jobs.vector.open_files import open_files
+from pennon.jobs.vector.partitions import PartitionRun, build_partition_graph, write_partitions
+from pennon.jobs.vector.plan import VectorPlan
+from pennon.jobs.vector.plan_merge import VectorMerge, merged_plan, stored_lengths
+from pennon.jobs.vector.rebalance import rebalance
 
 # Codes of one segment that a task reads at a time.
 READ_BYTES = 32 << 20
@@ -35,31 +38,45 @@ READ_BYTES = 32 << 20
 READING_THREADS = 4
 
 
-def merge_vector(
-    engine: Engine, snapshot: Snapshot, like: VectorPlan, carrying: Carrying, parallelism: int
+def merge_vector(engine: Engine, snapshot: Snapshot, plan: VectorMerge) -> IndexSegment:
+    """Write the files of one segment with the rows of several; the caller commits it."""
+    assert not plan.is_estimate, "a source does not exist yet"
+    base, remap_plan = plan.base, plan.remap_plan
+    temporary: list[IndexSegment] = []
+    try:
+        if plan.recoded is not None:
+            temporary.append(build_vector(engine, snapshot, plan.recoded))
+            recoded = MergeSource(temporary[-1], FrozenBitMap(plan.recoded.fragments))
+            remap_plan = replace(remap_plan, sources=(*remap_plan.sources, recoded))
+        with scratch_directory(snapshot.store) as scratch:
+            if plan.rebalance:
+                base, remap_plan = rebalance(engine, snapshot, base, remap_plan, scratch, temporary)
+            return _merge_shared(engine, snapshot, base, remap_plan, plan.parallelism)
+    finally:
+        for segment in temporary:
+            delete_segment_files(snapshot.store, segment)
+
+
+def _merge_shared(
+    engine: Engine, snapshot: Snapshot, base: VectorPlan, remap_plan: RemapPlan, parallelism: int
 ) -> IndexSegment:
-    """Write the files of one segment with the rows of several; the caller commits it. `like` is a plan with the models
-    that all of them have."""
-    assert like.models is not None
-    opened = [open_files(carrying.pin, source.segment) for source in carrying.sources]
-    lengths = np.zeros(like.models.load().ivf.num_partitions, dtype=np.int64)
-    for source, files in zip(carrying.sources, opened, strict=True):
-        own = files.layout.lengths
-        own = own if source.partitions is None else own[list(source.partitions)]
-        lengths[: len(own)] += own
-    plan = merged_plan(like, list(carrying.coverage), int(lengths.sum()), parallelism)
-    losses = [files.ivf.loss for files in opened]
+    """Of sources that all have the models of `base`."""
+    assert base.models is not None
+    lengths = stored_lengths(remap_plan, base.num_partitions)
+    rows = int(lengths.sum())
+    plan = merged_plan(base, list(remap_plan.coverage), rows, parallelism)
+    losses = [open_files(remap_plan.pin, source.segment).ivf.loss for source in remap_plan.sources]
     with scratch_directory(snapshot.store) as scratch:
         bounds = cut_by_weight(lengths + 1.0, plan.reducers)
-        task = partial(_merge_partitions, plan.for_tasks(), like.models, carrying, scratch, bounds)
-        runs = engine.map("merge", task, range(len(bounds) - 1), rows=int(lengths.sum()))
+        task = partial(_merge_partitions, plan.for_tasks(), base.models, remap_plan, scratch, bounds)
+        runs = engine.map("merge", task, range(len(bounds) - 1), rows=rows)
         loss = None if None in losses else float(sum(loss or 0.0 for loss in losses))
-        return assemble(engine, snapshot, plan, like.models, loss, runs)
+        return assemble(engine, snapshot, plan, base.models, loss, runs)
 
 
 @dataclass(frozen=True, eq=False)
 class _Merged:
-    """Neighbouring partitions; `untouched` says of each which source has all of its rows as they were, None: none."""
+    """Neighboring partitions; for each, `untouched` is the source that has all of its rows unchanged, or None."""
 
     partitions: list[Partition]
     untouched: list[int | None]
@@ -73,40 +90,40 @@ class _Merged:
 
 
 def _merge_partitions(
-    plan: VectorPlan, files: ModelFiles, carrying: Carrying, scratch: str, bounds: tuple[int, ...], number: int
-) -> Runs:
+    plan: VectorPlan, files: ModelFiles, remap_plan: RemapPlan, scratch: str, bounds: tuple[int, ...], number: int
+) -> PartitionRun:
     """Task: the partitions of one range, from all segments."""
     first, end = bounds[number], bounds[number + 1]
-    merged = _merge(plan, carrying, first, end)
+    merged = _merge(plan, remap_plan, first, end)
     models = files.load()
 
-    def draw(number: int, partition: Partition) -> tuple[pa.RecordBatch, str]:
+    def build(number: int, partition: Partition) -> tuple[pa.RecordBatch, str]:
         source = merged.untouched[number - first]
         if source is not None and len(partition):
-            chosen = carrying.sources[source]
+            chosen = remap_plan.sources[source]
             old = number if chosen.partitions is None else chosen.partitions[number]
-            batch, said = open_files(carrying.pin, chosen.segment).read_graph(old)
+            batch, metadata = open_files(remap_plan.pin, chosen.segment).read_graph(old)
             if batch.schema.equals(GRAPH_SCHEMA):  # older ones lack a column
-                return batch, said
-        return draw_graph(plan, models, number, partition)
+                return batch, metadata
+        return build_partition_graph(plan, models, number, partition)
 
-    return write_partitions(plan, models, scratch, first, merged, draw)
+    return write_partitions(plan, models, scratch, first, merged, build)
 
 
-def _merge(plan: VectorPlan, carrying: Carrying, first: int, end: int) -> _Merged:
+def _merge(plan: VectorPlan, remap_plan: RemapPlan, first: int, end: int) -> _Merged:
     parts: list[list[tuple[int, Partition, bool]]] = [[] for _ in range(first, end)]
     rows = READ_BYTES // plan.code_bytes
 
-    def carried(source: Source) -> list[tuple[int, Partition, bool]]:
-        files = open_files(carrying.pin, source.segment)
-        return list(_carried(files, source, carrying.carrier(source), first, end, rows))
+    def remapped(source: MergeSource) -> list[tuple[int, Partition, bool]]:
+        files = open_files(remap_plan.pin, source.segment)
+        return list(_remapped(files, source, remap_plan.remapper(source), first, end, rows))
 
     # An object store answers slowly, but many at once.
     with ThreadPoolExecutor(READING_THREADS) as threads:
-        for place, found in enumerate(threads.map(carried, carrying.sources)):
+        for place, found in enumerate(threads.map(remapped, remap_plan.sources)):
             for number, partition, whole in found:
                 parts[number - first].append((place, partition, whole))
-    empty = open_files(carrying.pin, carrying.sources[0].segment).empty
+    empty = open_files(remap_plan.pin, remap_plan.sources[0].segment).empty
     joined = [_joined(found, empty) for found in parts]
     return _Merged([partition for partition, _ in joined], [source for _, source in joined])
 
@@ -127,18 +144,18 @@ def _joined(found: Sequence[tuple[int, Partition, bool]], empty: Partition) -> t
     return Partition(ids[order], take_columns(columns, order)), None
 
 
-def _carried(
-    files: VectorFiles, source: Source, carrier: Carrier, first: int, end: int, rows: int
+def _remapped(
+    files: VectorFiles, source: MergeSource, remapper: Remapper, first: int, end: int, rows: int
 ) -> Iterator[tuple[int, Partition, bool]]:
     """The partitions of a source that have rows to take over, by the numbers they will have, and whether all of their
-    rows are; in reads of about so many rows."""
+    rows are; in reads of about `rows` rows."""
     new_numbers = {number: number for number in range(first, end)}
     if source.partitions is not None:
         new_numbers = {old: first + at for at, old in enumerate(source.partitions[first:end])}
     low, high = min(new_numbers, default=0), max(new_numbers, default=-1) + 1
     for start, stop in _pieces(files.layout.lengths, low, high, max(1, rows)):
         stored_ids, stored, cuts = files.read_rows(start, stop)
-        ids, kept = carrier.carry(stored_ids)
+        ids, kept = remapper.remap(stored_ids)
         all_kept = bool(kept.all())
         for old, cut in enumerate(cuts, start):
             if cut.start == cut.stop or old not in new_numbers:
@@ -156,7 +173,7 @@ def _carried(
 
 
 def _pieces(lengths: npt.NDArray[np.int64], first: int, end: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Stretches of partitions of about so many rows, at least one partition each."""
+    """Stretches of partitions of about `rows` rows, at least one partition each."""
     low, held = first, 0
     for number in range(first, end):
         if held and held + int(lengths[number]) > rows:
@@ -165,13 +182,3 @@ def _pieces(lengths: npt.NDArray[np.int64], first: int, end: int, rows: int) -> 
         held += int(lengths[number])
     if low < end:
         yield low, end
-
-
-def open_files(pin: Pin, segment: IndexSegment) -> VectorFiles:
-    """Opened once per process: files never change."""
-    return _open_files(pin.location, segment.directory, tuple(segment.file_sizes.items()))
-
-
-@lru_cache(maxsize=128)
-def _open_files(location: Location, directory: str, sizes: tuple[tuple[str, int], ...]) -> VectorFiles:
-    return VectorFiles(open_store(location), directory, dict(sizes))

@@ -16,13 +16,13 @@ from pennon.index.vector.quantizers.base import Quantizer
 
 
 @dataclass(frozen=True)
-class Models:
+class TrainedModels:
     """What all tasks of a build share."""
 
     ivf: Ivf
     quantizer: Quantizer
 
-    def same_as(self, other: Models) -> bool:
+    def same_as(self, other: TrainedModels) -> bool:
         """Whether codes of both may share a segment."""
         same_centroids = np.array_equal(self.ivf.centroids, other.ivf.centroids)
         return same_centroids and self.quantizer.agrees_with(other.quantizer)
@@ -36,11 +36,11 @@ class ModelFiles:
     location: Location
     directory: str
 
-    def load(self) -> Models:
+    def load(self) -> TrainedModels:
         return _load(self)
 
 
-def write_models(store: Store, pin: Pin, directory: str, models: Models, storage_version: str) -> ModelFiles:
+def write_models(store: Store, pin: Pin, directory: str, models: TrainedModels, storage_version: str) -> ModelFiles:
     kind = VectorKind(SubIndex.FLAT, type(models.quantizer))
     empty = Layout.empty(models.ivf.num_partitions)
     write_auxiliary(store, directory, models.quantizer, empty, (), storage_version)
@@ -49,6 +49,6 @@ def write_models(store: Store, pin: Pin, directory: str, models: Models, storage
 
 
 @lru_cache(maxsize=8)
-def _load(files: ModelFiles) -> Models:
+def _load(files: ModelFiles) -> TrainedModels:
     found = VectorFiles(open_store(files.location), files.directory)
-    return Models(found.ivf, found.quantizer)
+    return TrainedModels(found.ivf, found.quantizer)

@@ -1,4 +1,4 @@
-"""The reduce side of a vector build: what came in for neighbouring partitions becomes runs, and graphs over them."""
+"""The reduce side of a vector build: the rows of neighboring partitions are written as runs, with graphs over them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.engine.spill import held
+from pennon.engine.spill import buffered
 from pennon.errors import BuildFailed
-from pennon.format.index_metadata import IndexFile
+from pennon.format.index_metadata import IndexFile, segment_directory
 from pennon.format.lance_file import write_lance_file
-from pennon.format.snapshot import ScanSlice
+from pennon.format.rows import ScanSlice
 from pennon.format.store import Store
 from pennon.index.vector.files.storage import ROW_ID, Partition, auxiliary_schema, pack_partition, write_auxiliary
 from pennon.index.vector.hnsw.build import build_graph
@@ -26,19 +26,19 @@ from pennon.index.vector.hnsw.graph import GRAPH_SCHEMA
 from pennon.index.vector.ivf import Layout
 from pennon.index.vector.quantizers.base import Columns, concat_columns, take_columns
 from pennon.index.vector.vectors import to_lists, to_matrix
-from pennon.jobs.shared.cleanup import discarding
-from pennon.jobs.vector.models import ModelFiles, Models
+from pennon.jobs.shared.cleanup import delete_on_failure
+from pennon.jobs.vector.models import ModelFiles, TrainedModels
 from pennon.jobs.vector.plan import VectorPlan
 from pennon.jobs.vector.sample import indexable_vectors
 
 PARTITION = "__partition"
 
-# Vectors written at once where they did not travel; the writer is slower with more.
+# Vectors written at once where the reducer scans them itself; the writer is slower with more.
 WRITTEN_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Whole:
+class WrittenSegment:
     """The files of the segment, in a directory of the attempt that wrote them."""
 
     uuid: str
@@ -46,29 +46,29 @@ class Whole:
 
     @property
     def directory(self) -> str:
-        return f"_indices/{self.uuid}"
+        return segment_directory(self.uuid)
 
 
 @dataclass(frozen=True)
-class Runs:
-    """Neighbouring partitions, written by one reducer: to a file of their own, or whole where it has all of them."""
+class PartitionRun:
+    """Neighboring partitions, written by one reducer: to a file of their own, or as the segment where it has all."""
 
     first: int
     lengths: tuple[int, ...]
     path: str = ""
-    graphs: GraphRuns | None = None
-    whole: Whole | None = None
+    graphs: GraphRun | None = None
+    whole: WrittenSegment | None = None
 
 
 @dataclass(frozen=True)
-class GraphRuns:
+class GraphRun:
     path: str
     lengths: tuple[int, ...]
     metadata: tuple[str, ...]
 
 
 class Partitions(Protocol):
-    """Neighbouring partitions, which may be gone through several times."""
+    """Neighboring partitions, which may be iterated several times."""
 
     @property
     def lengths(self) -> tuple[int, ...]: ...
@@ -76,8 +76,8 @@ class Partitions(Protocol):
     def __iter__(self) -> Iterator[Partition]: ...
 
 
-# The rows of a partition's graph and what is said of it, by the partition's number and rows.
-DrawGraph = Callable[[int, Partition], tuple[pa.RecordBatch, str]]
+# Makes the rows of a partition's graph, and its metadata, of the partition's number and rows.
+GraphBuilder = Callable[[int, Partition], tuple[pa.RecordBatch, str]]
 
 
 def write_runs(
@@ -87,37 +87,37 @@ def write_runs(
     bounds: tuple[int, ...],
     number: int,
     batches: Iterator[pa.RecordBatch],
-) -> Runs:
+) -> PartitionRun:
     """Reduce task: the partitions of one reducer in order, with their graphs, in files of this attempt alone."""
     models = files.load()
     first, end = bounds[number], bounds[number + 1]
-    partitions = _Received(held(batches, plan.memory_bytes // 2), first, end)
+    partitions = _Received(buffered(batches, plan.memory_bytes // 2), first, end)
     if plan.fetches_vectors:
-        whole = write_whole(plan, models, Layout.of(partitions.lengths), _fetched(plan, models, partitions))
-        return Runs(first, partitions.lengths, whole=whole)
-    return write_partitions(plan, models, scratch, first, partitions, partial(draw_graph, plan, models))
+        whole = write_segment_codes(plan, models, Layout.of(partitions.lengths), _fetched(plan, models, partitions))
+        return PartitionRun(first, partitions.lengths, whole=whole)
+    return write_partitions(plan, models, scratch, first, partitions, partial(build_partition_graph, plan, models))
 
 
 def write_partitions(
-    plan: VectorPlan, models: Models, scratch: str, first: int, partitions: Partitions, draw: DrawGraph
-) -> Runs:
-    """Neighbouring partitions in order, with their graphs, in files of this attempt alone."""
+    plan: VectorPlan, models: TrainedModels, scratch: str, first: int, partitions: Partitions, build: GraphBuilder
+) -> PartitionRun:
+    """Neighboring partitions in order, with their graphs, in files of this attempt alone."""
     store, lengths = plan.pin.open().store, partitions.lengths
     packed = (pack_partition(models.quantizer, partition) for partition in partitions if len(partition))
     if plan.hnsw is None and len(lengths) == models.ivf.num_partitions:
-        return Runs(first, lengths, whole=write_whole(plan, models, Layout.of(lengths), packed))
+        return PartitionRun(first, lengths, whole=write_segment_codes(plan, models, Layout.of(lengths), packed))
     attempt = f"{first:05d}-{secrets.token_hex(4)}"
     schema, name = auxiliary_schema(models.quantizer), f"codes-{attempt}.lance"
     write_lance_file(store, scratch, name, schema, packed, plan.storage_version)
     graphs = None
     if plan.hnsw is not None:
-        graphs = _write_graphs(plan, store, scratch, f"graphs-{attempt}.lance", first, partitions, draw)
-    return Runs(first, lengths, f"{scratch}/{name}", graphs)
+        graphs = _write_graphs(plan, store, scratch, f"graphs-{attempt}.lance", first, partitions, build)
+    return PartitionRun(first, lengths, f"{scratch}/{name}", graphs)
 
 
 class _Received:
-    """What came in for neighbouring partitions. Batches are in the order of partitions, so that a partition is a slice
-    of each, and only one partition at a time is put together."""
+    """The rows that were sent for neighboring partitions. Batches are in the order of partitions, so that a partition
+    is a slice of each, and only one partition at a time is put together."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], first: int, end: int) -> None:
         self._pieces = [_from_batch(batch) for batch in batches]
@@ -149,9 +149,9 @@ class _Received:
             yield Partition(row_ids[order], take_columns(columns, order))
 
 
-def _fetched(plan: VectorPlan, models: Models, partitions: Partitions) -> Iterator[pa.RecordBatch]:
-    """The rows of all partitions, whose vectors did not travel: a scan brings them in the order of addresses, from
-    which they are picked in the order of partitions."""
+def _fetched(plan: VectorPlan, models: TrainedModels, partitions: Partitions) -> Iterator[pa.RecordBatch]:
+    """The rows of all partitions, whose vectors were not sent: a scan reads them in the order of addresses, and they
+    are picked from that in the order of partitions."""
     addresses = np.concatenate([partition.row_ids for partition in partitions])
     numbers = np.repeat(np.arange(len(partitions.lengths), dtype=np.uint32), partitions.lengths)
     order = np.argsort(addresses)
@@ -180,24 +180,26 @@ def _fetched(plan: VectorPlan, models: Models, partitions: Partitions) -> Iterat
 
 
 def _write_graphs(
-    plan: VectorPlan, store: Store, scratch: str, name: str, first: int, partitions: Partitions, draw: DrawGraph
-) -> GraphRuns:
+    plan: VectorPlan, store: Store, scratch: str, name: str, first: int, partitions: Partitions, build: GraphBuilder
+) -> GraphRun:
     lengths: list[int] = []
     metadata: list[str] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         for number, partition in enumerate(partitions, first):
-            batch, said = draw(number, partition)
+            batch, described = build(number, partition)
             lengths.append(batch.num_rows)
-            metadata.append(said)
+            metadata.append(described)
             if batch.num_rows:
                 yield batch
 
     write_lance_file(store, scratch, name, GRAPH_SCHEMA, batches(), plan.storage_version)
-    return GraphRuns(f"{scratch}/{name}", tuple(lengths), tuple(metadata))
+    return GraphRun(f"{scratch}/{name}", tuple(lengths), tuple(metadata))
 
 
-def draw_graph(plan: VectorPlan, models: Models, number: int, partition: Partition) -> tuple[pa.RecordBatch, str]:
+def build_partition_graph(
+    plan: VectorPlan, models: TrainedModels, number: int, partition: Partition
+) -> tuple[pa.RecordBatch, str]:
     """The graph over a partition, as `index.idx` holds it."""
     assert plan.hnsw is not None
     quantizer: Any = models.quantizer
@@ -205,12 +207,14 @@ def draw_graph(plan: VectorPlan, models: Models, number: int, partition: Partiti
     return build_graph(points, by_l2=quantizer.by_l2, params=plan.hnsw, seed=plan.seed + number).to_columns()
 
 
-def write_whole(plan: VectorPlan, models: Models, layout: Layout, batches: Iterable[pa.RecordBatch]) -> Whole:
+def write_segment_codes(
+    plan: VectorPlan, models: TrainedModels, layout: Layout, batches: Iterable[pa.RecordBatch]
+) -> WrittenSegment:
     uuid = str(uuid4())
     store = plan.pin.open().store
-    with discarding(store, uuid):
-        file = write_auxiliary(store, f"_indices/{uuid}", models.quantizer, layout, batches, plan.storage_version)
-    return Whole(uuid, (file,))
+    with delete_on_failure(store, uuid):
+        file = write_auxiliary(store, segment_directory(uuid), models.quantizer, layout, batches, plan.storage_version)
+    return WrittenSegment(uuid, (file,))
 
 
 def to_batch(partitions: npt.NDArray[np.uint32], row_ids: npt.NDArray[np.uint64], columns: Columns) -> pa.RecordBatch:

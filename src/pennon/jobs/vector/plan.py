@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,32 +11,27 @@ import pyarrow as pa
 
 from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.rows import ScanSlice
 from pennon.format.schema import Column
-from pennon.format.snapshot import Pin, ScanSlice, Snapshot
+from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.vector.files.details import VectorDetails
-from pennon.index.vector.files.storage import VectorFiles
-from pennon.index.vector.hnsw.graph import HnswParams, params_of
+from pennon.index.vector.hnsw.graph import HnswParams
 from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.kinds import SubIndex, VectorKind, vector_kind
 from pennon.index.vector.metric import Metric
+from pennon.index.vector.options import IvfOptions
 from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeShape
 from pennon.index.vector.vectors import Vectors
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
-from pennon.jobs.vector.options import (
-    VectorOptions,
-    check_options,
-    given_centroids,
-    graph_params,
-    partitions_for,
-)
+from pennon.jobs.vector.options import given_centroids, partitions_for
 from pennon.text import human_bytes, in_lines, plural
 
 # Vectors of one map task: long enough that starting it does not matter, short enough that the last wave is short.
 TASK_BYTES = 64 << 20
 # Vectors held at once by a map task; every temporary of assignment and encoding is at most as large. The C library
-# hands arrays of 32 MiB and more back to the system, and takes each anew page by page.
+# returns arrays of 32 MiB and more to the system, and gets each again page by page.
 BATCH_BYTES = 24 << 20
 BATCH_COPIES = 5
 # Codes of a reducer: as received, on their way in and out, and the partition in hand.
@@ -48,7 +42,7 @@ GRAPH_WAVES = 4
 TRAIN_COPIES = 3
 # With more centroids, assigning the sample again and again is work for the cluster.
 MOST_LOCAL_PARTITIONS = 4096
-# Rows of the sample for each partition that tell how large partitions will be.
+# Rows of the sample for each partition, by which the sizes of partitions are estimated.
 WEIGHED_ROWS = 32
 
 
@@ -81,10 +75,15 @@ class VectorPlan:
     stable_row_ids: bool
     centroids: Vectors | None = field(default=None, repr=False)
     models: ModelFiles | None = None  # of an index that exists, to be used as they are
+    like: IndexSegment | None = field(default=None, repr=False)  # whose models are used; its version and details stay
 
     def for_tasks(self) -> VectorPlan:
-        """Without the models a user gave, which tasks read from files."""
-        return replace(self, centroids=None, shape=self.shape.without_models())
+        """Without what tasks read from files, or not at all."""
+        return replace(self, centroids=None, shape=self.shape.without_models(), like=None)
+
+    @property
+    def tasks(self) -> int:
+        return max(1, len(self.slices))
 
     @property
     def dim(self) -> int:
@@ -118,7 +117,7 @@ class VectorPlan:
     @property
     def task_memory_bytes(self) -> int:
         """The most a task is expected to hold, beside the models."""
-        mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES
+        mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES if self.slices else 0
         # A graph is built over the points of one partition, with all links of its nodes in hand.
         graph = self.partition_rows * (4 * self.dim + 8 * self.graph_bytes) if self.hnsw else 0
         reduced = self.rows // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
@@ -193,16 +192,22 @@ class VectorPlan:
     def partition_rows(self) -> int:
         return -(-self.rows // self.num_partitions)
 
+    @property
+    def index_version(self) -> int:
+        """An older layout keeps its version as long as its models are used."""
+        return self.kind.index_version if self.like is None else self.like.index_version
+
     def details(self, quantizer: Quantizer) -> bytes:
-        """What the manifest will say of the index."""
+        """What the manifest will record of the index."""
+        if self.like is not None and self.like.details:
+            return self.like.details
         return VectorDetails.of(self.kind, quantizer, self.hnsw, max(1, self.partition_rows)).to_bytes()
 
 
 def plan_vector(
     snapshot: Snapshot,
     column_path: str,
-    index_type: str,
-    options: VectorOptions,
+    options: IvfOptions,
     *,
     name: str | None = None,
     fragment_ids: Sequence[int] | None = None,
@@ -211,8 +216,7 @@ def plan_vector(
     rows_per_task: int | None = None,
 ) -> VectorPlan:
     column = _vector_column(snapshot, column_path)
-    kind, metric, dim = vector_kind(index_type), Metric.named(options.metric), column.type.list_size
-    check_options(options, rows_per_task)
+    kind, dim = vector_kind(options.index_type), column.type.list_size
     fragments = chosen_fragments(snapshot, fragment_ids)
     rows = sum(f.live_rows for f in fragments)
     element = np.dtype(column.type.value_type.to_pandas_dtype())
@@ -220,12 +224,12 @@ def plan_vector(
     num_partitions = len(centroids) if centroids is not None else partitions_for(options, rows)
     if centroids is None and 0 < rows < num_partitions:
         raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Ask for fewer")
-    shape = kind.quantizer.shape(options, dim, element)
+    shape = kind.quantizer.shape(options.codes, dim, element)
     vector_bytes = dim * element.itemsize
     train_rows = 0 if centroids is not None else num_partitions * options.sample_rate
     task_rows = rows_per_task or max(1, TASK_BYTES // vector_bytes)
     tasks = whole_waves(-(-rows // task_rows), parallelism) if rows else 1
-    reducers = _reducers(rows * (12 + shape.row_bytes) * REDUCE_COPIES, kind, parallelism, memory_bytes)
+    reducers = reducers_for(rows * (12 + shape.row_bytes) * REDUCE_COPIES, kind, parallelism, memory_bytes)
     weighed = num_partitions * WEIGHED_ROWS if reducers > 1 else 0
     sample_rows = min(rows, max(train_rows, shape.sample_rows, weighed))
     return VectorPlan(
@@ -235,14 +239,14 @@ def plan_vector(
         value_type=column.type,
         name=name or f"{column_path}_idx",
         kind=kind,
-        metric=metric,
+        metric=options.measure,
         fragments=tuple(f.id for f in fragments),
         rows=rows,
         slices=tuple(cut_slices(fragments, tasks)) if rows else (),
         num_partitions=num_partitions,
         partitions_asked_for=options.num_partitions is not None,
         shape=shape,
-        hnsw=graph_params(options) if kind.sub_index is SubIndex.HNSW else None,
+        hnsw=options.graph,
         sample_rows=sample_rows,
         train_rows=min(train_rows, rows),
         max_iters=options.max_iters,
@@ -256,73 +260,7 @@ def plan_vector(
     )
 
 
-def plan_like(
-    snapshot: Snapshot,
-    column: Column,
-    segment: IndexSegment,
-    *,
-    fragment_ids: Sequence[int] | None,
-    parallelism: int,
-    memory_bytes: int,
-    retrain: bool = False,
-) -> VectorPlan:
-    """A segment over other rows, of the same kind as one that exists: with its models, or with models trained anew on
-    partitions of the same size."""
-    files = VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
-    details = VectorDetails.of(files.kind, files.quantizer, _graph_params(segment, files))
-    size = max(partition_size(segment, files), math.isqrt(snapshot.manifest.rows_in(snapshot.manifest.live)))
-    options = VectorOptions(
-        metric=details.metric.value,
-        num_sub_vectors=details.num_sub_vectors,
-        num_bits=details.num_bits,
-        target_partition_size=size if retrain else None,
-        ivf_centroids=None if retrain else files.ivf.centroids,
-    )
-    if details.hnsw is not None:
-        graph = details.hnsw
-        options = replace(options, m=graph.m, ef_construction=graph.ef_construction, max_level=graph.max_level)
-    plan = plan_vector(
-        snapshot,
-        column.path,
-        files.kind.name,
-        options,
-        name=segment.name,
-        fragment_ids=fragment_ids,
-        parallelism=parallelism,
-        memory_bytes=memory_bytes,
-    )
-    if retrain:
-        return plan
-    return replace(
-        plan, models=ModelFiles(snapshot.location, segment.directory), centroids=None, sample_rows=0, train_rows=0
-    )
-
-
-def partition_size(segment: IndexSegment, files: VectorFiles) -> int:
-    """How many rows a partition was meant to have when the index was trained."""
-    known = VectorDetails.from_bytes(segment.details)
-    mean = -(-max(1, files.layout.rows) // files.ivf.num_partitions)
-    return (known and known.target_partition_size) or mean
-
-
-def merged_plan(plan: VectorPlan, fragments: Sequence[int], rows: int, parallelism: int) -> VectorPlan:
-    """The same for rows that are coded already."""
-    held = rows * (plan.code_bytes + 4) * REDUCE_COPIES
-    reducers = min(_reducers(held, plan.kind, parallelism, plan.memory_bytes), plan.num_partitions)
-    return replace(plan, fragments=tuple(fragments), rows=rows, slices=(), reducers=reducers)
-
-
-def _graph_params(segment: IndexSegment, files: VectorFiles) -> HnswParams | None:
-    """How the graphs of a segment were built: the manifest says it, and so does every graph."""
-    if files.kind.sub_index is not SubIndex.HNSW:
-        return None
-    said = VectorDetails.from_bytes(segment.details)
-    if said is not None and said.hnsw is not None:
-        return said.hnsw
-    return next((params_of(text) for text in files.sub_index if text), HnswParams())
-
-
-def _reducers(held_bytes: int, kind: VectorKind, parallelism: int, memory_bytes: int) -> int:
+def reducers_for(held_bytes: int, kind: VectorKind, parallelism: int, memory_bytes: int) -> int:
     """One that writes the file itself where the codes are few, else as many as their memory asks for."""
     if kind.sub_index is SubIndex.HNSW:
         return max(whole_waves(-(-held_bytes // memory_bytes), parallelism), parallelism * GRAPH_WAVES)

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.engine import Engine
-from pennon.format.snapshot import Pin, ScanSlice, Snapshot
+from pennon.format.rows import ScanSlice
+from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.vector.topk import smallest
 from pennon.index.vector.vectors import Floats, Vectors, to_matrix

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from pennon.engine import Engine
 from pennon.format.lance_file import LanceFile, write_lance_file
-from pennon.format.snapshot import ScanSlice, Snapshot
+from pennon.format.rows import ScanSlice
+from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
 from pennon.index.vector.vectors import Mask, Vectors, list_type, to_lists, to_matrix
 from pennon.jobs.shared.tasks import cut_slices
@@ -23,7 +24,7 @@ from pennon.jobs.vector.plan import VectorPlan
 # sample.
 SAMPLE_TASK_BYTES = 64 << 20
 SAMPLE_TASKS = 8
-# A part of a file is picked from the whole up to so many times as large, and read in runs where it is smaller.
+# A part of a file is picked from the whole file where that is at most this many times as large, else read in runs.
 READ_SHARE = 4
 MOST_READS = 256
 

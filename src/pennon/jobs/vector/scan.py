@@ -9,7 +9,8 @@ import numpy as np
 
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses
-from pennon.format.snapshot import Pin, ScanSlice
+from pennon.format.rows import ScanSlice
+from pennon.format.snapshot import Pin
 from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Vectors, to_matrix

@@ -15,12 +15,12 @@ from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.quantizers.parameters import TRAINING_ROWS, Sample
 from pennon.index.vector.vectors import Vectors
 from pennon.jobs.vector.kmeans import train_on_spark
-from pennon.jobs.vector.models import Models
+from pennon.jobs.vector.models import TrainedModels
 from pennon.jobs.vector.plan import VectorPlan
 from pennon.jobs.vector.sample import SampleFile, draw_sample, read_sample
 
 
-def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> tuple[Models, Vectors]:
+def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> tuple[TrainedModels, Vectors]:
     """The models, and vectors of the sample that tell how rows spread over the partitions."""
     files = draw_sample(engine, snapshot, plan, scratch)
     known = sum(file.rows for file in files)
@@ -39,7 +39,7 @@ def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) ->
     with engine.stage("train quantizer", len(vectors)):
         train_quantizer = plan.kind.quantizer.from_sample
         quantizer = train_quantizer(sample, ivf, plan.shape, max_iters=plan.max_iters, seed=plan.seed)
-        return Models(ivf, quantizer), vectors
+        return TrainedModels(ivf, quantizer), vectors
 
 
 def _centroids(engine: Engine, store: Store, plan: VectorPlan, files: Sequence[SampleFile], scratch: str) -> Vectors:

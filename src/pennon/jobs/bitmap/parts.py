@@ -1,0 +1,81 @@
+"""Files of bitmap indices as tasks write them: parts in a directory of the job, and the one file of a segment."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pyarrow as pa
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.format.index_metadata import IndexSegment, segment_directory
+from pennon.format.segment_contents import write_contents
+from pennon.format.snapshot import Snapshot
+from pennon.index.bitmap.files import BitmapFile, WrittenBitmaps, write_bitmaps
+from pennon.index.bitmap.keyed import Keyed
+from pennon.index.bitmap.kind import BitmapKind
+from pennon.index.bitmap.stored import read_in_order
+from pennon.jobs.shared.cleanup import delete_on_failure
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file in the directory of a job, with the keys of a range in order."""
+
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class WrittenSegment:
+    """The directory of a new segment, and its file."""
+
+    uuid: str
+    bitmaps: WrittenBitmaps
+
+
+def write_part(snapshot: Snapshot, scratch: str, number: int, key_type: pa.DataType, keyed: Iterable[Keyed]) -> Part:
+    """Under a name that no other attempt has."""
+    name = f"{number}_{secrets.token_hex(8)}.lance"
+    file = write_bitmaps(snapshot.store, scratch, key_type, keyed, snapshot.storage_version, name=name).file
+    return Part(name, file.size_bytes)
+
+
+def read_part(snapshot: Snapshot, scratch: str, part: Part, key_type: pa.DataType) -> Iterator[Keyed]:
+    return read_in_order(BitmapFile(snapshot.store, scratch, key_type, part.size_bytes, part.name))
+
+
+def write_segment(
+    snapshot: Snapshot, kind: BitmapKind, key_type: pa.DataType, keyed: Iterable[Keyed], list_nulls: bytes | None
+) -> WrittenSegment:
+    """The file of a segment, in a directory that no other attempt has. `kind` decides whether NULL lists are in it."""
+    uuid = str(uuid4())
+    with delete_on_failure(snapshot.store, uuid):
+        nulls = list_nulls if kind.over_lists else None
+        written = write_bitmaps(
+            snapshot.store, segment_directory(uuid), key_type, keyed, snapshot.storage_version, list_nulls=nulls
+        )
+        return WrittenSegment(uuid, written)
+
+
+def finish(
+    snapshot: Snapshot, kind: BitmapKind, name: str, field_id: int, fragments: Iterable[int], written: WrittenSegment
+) -> IndexSegment:
+    """Record what the segment holds, and describe it."""
+    covered = BitMap(fragments)
+    contents = write_contents(snapshot.store, written.uuid, covered, snapshot.manifest.next_row_id)
+    return IndexSegment(
+        uuid=written.uuid,
+        name=name,
+        fields=(field_id,),
+        dataset_version=snapshot.version,
+        fragments=FrozenBitMap(covered),
+        type_url=kind.type_url,
+        details=b"",
+        index_version=kind.version,
+        files=(written.bitmaps.file, contents),
+        created_at=datetime.now(UTC),
+    )

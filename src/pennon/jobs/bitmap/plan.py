@@ -1,0 +1,150 @@
+"""Plan a bitmap index: rows, tasks, ranges of values, memory; nothing is written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pennon.errors import UnsupportedColumn
+from pennon.format.manifest import Fragment
+from pennon.format.rows import ScanSlice
+from pennon.format.schema import Column
+from pennon.format.snapshot import Pin, Snapshot
+from pennon.index.bitmap.kind import BitmapKind
+from pennon.index.value_order import exchange_type
+from pennon.jobs.kinds import BuildRequest
+from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
+from pennon.text import human_bytes, in_lines, plural
+
+SAMPLE_ROWS = 4096
+# Copies of a row alive at once while a task groups: as scanned, joined, codes, ids in order, maps.
+GROUP_COPIES = 6
+# Copies of keys and maps alive at once where the parts of a range are merged.
+MERGE_COPIES = 3
+# Bytes of a range of values. The maps of one range are merged by one task.
+RANGE_BYTES = 128 << 20
+# A map of a single row, and a row in a map of many.
+MAP_BYTES, ID_BYTES = 30, 2
+
+
+@dataclass(frozen=True)
+class BitmapPlan:
+    """What a build will do, known before it does anything."""
+
+    pin: Pin
+    kind: BitmapKind
+    column: str
+    field_id: int
+    key_type: pa.DataType
+    name: str
+    fragments: tuple[int, ...] = field(repr=False)
+    rows: int
+    row_bytes: int
+    index_bytes: int
+    slices: tuple[ScanSlice, ...] = field(repr=False)
+    run_rows: int
+    ranges: int
+    storage_version: str
+    memory_bytes: int
+
+    @property
+    def where(self) -> str:
+        return f"index {self.name!r} of {self.pin.location.shown}"
+
+    @property
+    def single_task(self) -> bool:
+        return len(self.slices) <= 1
+
+    @property
+    def tasks(self) -> int:
+        return len(self.slices)
+
+    @property
+    def task_memory_bytes(self) -> int:
+        """The most a task is expected to hold."""
+        grouped = min(self.rows, self.run_rows) * self.row_bytes * GROUP_COPIES
+        return max(grouped, self.index_bytes // self.ranges * MERGE_COPIES)
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "table": self.pin.location.shown,
+            "version": self.pin.version,
+            "name": self.name,
+            "type": self.kind.names[0],
+            "column": self.column,
+            "rows": self.rows,
+            "fragments": len(self.fragments),
+            "tasks": self.tasks,
+            "ranges": self.ranges,
+            "task_memory_bytes": self.task_memory_bytes,
+            "index_bytes": self.index_bytes,
+        }
+
+    def __str__(self) -> str:
+        shape = "1 task"
+        if not self.single_task:
+            shape = f"{plural(self.tasks, 'map task')}, {plural(self.ranges, 'range')} of values to merge"
+        lines = [
+            f"{self.kind.names[0]} index {self.name!r} on {self.column} ({self.key_type})",
+            f"table     {self.pin.location.shown}, version {self.pin.version}",
+            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
+            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
+            f"files     about {human_bytes(self.index_bytes)}",
+        ]
+        return in_lines(lines)
+
+
+def plan_bitmap(snapshot: Snapshot, kind: BitmapKind, column_path: str, request: BuildRequest) -> BitmapPlan:
+    """UnsupportedColumn where a column of this type cannot have the index."""
+    column = _indexable_column(snapshot, kind, column_path)
+    fragments = chosen_fragments(snapshot, request.fragment_ids)
+    rows = sum(f.live_rows for f in fragments)
+    row_bytes, key_rows = _measured(snapshot, kind, column, fragments)
+    run_rows = max(1, min(request.memory_bytes // (row_bytes * GROUP_COPIES), request.rows_per_task or ROWS_PER_TASK))
+    tasks = whole_waves(-(-rows // run_rows), request.parallelism) if rows > run_rows else 1
+    index_bytes = int(rows * (row_bytes + MAP_BYTES) / key_rows) + rows * ID_BYTES
+    most_bytes = min(RANGE_BYTES, request.memory_bytes // MERGE_COPIES)
+    return BitmapPlan(
+        pin=snapshot.pin(),
+        kind=kind,
+        column=column.path,
+        field_id=column.field_id,
+        key_type=kind.key_type(column.type),
+        name=request.name or f"{column_path}_idx",
+        fragments=tuple(f.id for f in fragments),
+        rows=rows,
+        row_bytes=row_bytes,
+        index_bytes=index_bytes,
+        slices=tuple(cut_slices(fragments, tasks)) if rows else (ScanSlice(()),),
+        run_rows=run_rows,
+        ranges=max(1, -(-index_bytes // most_bytes)) if tasks > 1 else 1,
+        storage_version=snapshot.storage_version,
+        memory_bytes=request.memory_bytes,
+    )
+
+
+def _indexable_column(snapshot: Snapshot, kind: BitmapKind, path: str) -> Column:
+    column = snapshot.column(path)
+    if not column.is_leaf or not kind.supports(column.type):
+        problem = (
+            f"column {path!r} of {snapshot.uri} has type {column.type}, which {kind.names[0]} indices do not support"
+        )
+        raise UnsupportedColumn(problem, f"Index a column of {kind.column_words}")
+    return column
+
+
+def _measured(snapshot: Snapshot, kind: BitmapKind, column: Column, fragments: Sequence[Fragment]) -> tuple[int, float]:
+    """Bytes of the values of a row and their ids, and about how many rows share a value, from a few rows."""
+    sample = snapshot.sample_column(column, [f.id for f in fragments], SAMPLE_ROWS, seed=0)
+    values = kind.elements(sample)
+    if not len(values):
+        return 16, 1.0
+    spelled = values.cast(exchange_type(values.type))
+    row_bytes = -(-spelled.nbytes // len(sample)) + 16 * -(-len(values) // len(sample))
+    if pa.types.is_floating(spelled.type) or pa.types.is_decimal(spelled.type):
+        spelled = spelled.view(pa.binary(spelled.type.bit_width // 8))
+    # Where values come twice in a sample, each of them comes in many rows of the table.
+    distinct = len(spelled.unique()) / len(spelled)
+    return row_bytes, 1.0 if distinct > 0.9 else len(sample) / max(1.0, len(spelled.unique()))

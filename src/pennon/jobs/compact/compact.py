@@ -1,0 +1,130 @@
+"""Compact a table: small fragments are joined and deleted rows dropped on executors, and its indices follow.
+
+plan -> rewrite fragments -> remap segments -> commit. `immediate` rewrites every index segment that names rows of these
+fragments by address, in the same transaction; `deferred` leaves index files alone and records the address map in the
+Fragment Reuse Index; `drop` gives up coverage of what was rewritten.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import partial
+
+from pyroaring import BitMap
+
+from pennon.engine import Engine
+from pennon.errors import CommitConflict, CompactionWarning, CoverageWarning, PennonError, StoreUnavailable
+from pennon.format.compaction import (
+    Rewritten,
+    assign_fragment_ids,
+    commit_deferred,
+    commit_dropping,
+    commit_remapped,
+    discard,
+    execute_compaction,
+    remappable_at_once,
+    still_valid,
+)
+from pennon.format.snapshot import Snapshot
+from pennon.jobs.compact.plan import HELD_BACK, CompactPlan, fragile_fragments
+from pennon.jobs.compact.remap import RemappedSegment, remap_segments
+from pennon.jobs.kinds import PlanContext
+from pennon.jobs.shared.changes import ReplacePairs
+from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused
+from pennon.jobs.shared.commit import commit_change, log_commit
+from pennon.jobs.shared.retry import attempts
+
+
+def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes: int) -> Snapshot:
+    """Rewrite the planned fragments, remap the segments over them, commit both.
+
+    Fragments that others change meanwhile are left as they are. After a conflict segments are remapped again; fragments
+    are not rewritten again.
+
+    Raises:
+        CommitConflict: others changed all of the fragments; nothing was committed.
+    """
+    _warn_of_held_back(plan)
+    if not plan.due:
+        return snapshot
+    groups = engine.map("compact", partial(execute_compaction, snapshot.pin()), plan.tasks, rows=plan.rows)
+    try:
+        for attempt in attempts(snapshot, str(plan)):
+            with attempt as base:
+                groups = _keep_valid(base, groups, plan.remap)
+                if plan.remap == "deferred":
+                    committed = commit_deferred(base, groups)
+                elif plan.remap == "drop":
+                    committed = commit_dropping(base, groups)
+                else:
+                    groups = assign_fragment_ids(base, groups)
+                    remapped = remap_segments(engine, PlanContext.of(engine, base, memory_bytes), groups)
+                    committed = _commit_with_segments(base, groups, remapped)
+                log_commit(committed, str(plan), groups=len(groups))
+                return committed
+    except StoreUnavailable:
+        raise  # the commit may be under way or done
+    except PennonError:
+        # Only after a refusal is it certain that no version names the files.
+        for group in groups:
+            discard(snapshot.store, group)
+        raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _warn_of_held_back(plan: CompactPlan) -> None:
+    if plan.held_back:
+        warnings.warn(
+            f"fragments {list(plan.held_back)} of {plan.uri} are not compacted: {HELD_BACK}",
+            CompactionWarning,
+            stacklevel=3,
+        )
+
+
+def _keep_valid(base: Snapshot, groups: Sequence[Rewritten], remap: str) -> list[Rewritten]:
+    """Groups whose fragments are as they were read. The files of others are deleted, with a warning."""
+    fragile = fragile_fragments(base) if remap == "deferred" else BitMap()
+    valid = [group for group in groups if still_valid(base, group) and not group.old_ids & fragile]
+    lost = [group for group in groups if group not in valid]
+    for group in lost:
+        discard(base.store, group)
+    fragments = sorted(f for group in lost for f in group.old_ids)
+    if lost and not valid:
+        raise CommitConflict(
+            f"all fragments of {base.uri} that were compacted have been changed meanwhile: {fragments}",
+            "Nothing was committed; run it again",
+        )
+    if lost:
+        warnings.warn(
+            f"fragments {fragments} of {base.uri} were changed while they were compacted, and stay as they are",
+            CoverageWarning,
+            stacklevel=2,
+        )
+    return valid
+
+
+def _commit_with_segments(base: Snapshot, groups: Sequence[Rewritten], remapped: Sequence[RemappedSegment]) -> Snapshot:
+    """Fragments and segments in one transaction.
+
+    A segment that covers a group only in part cannot be committed together with it: then the fragments come first,
+    uncovered, and the segments after them. In between answers are right, only slower.
+    """
+    pairs = tuple((each.old, each.new) for each in remapped)
+    with delete_if_refused(base, [each.new for each in remapped]):
+        if remappable_at_once(groups, [each.coverage for each in remapped]):
+            committed = commit_remapped(base, groups, pairs)
+        else:
+            committed = commit_change(commit_dropping(base, groups), ReplacePairs(pairs))
+    present = {segment.uuid for segment in committed.manifest.segments}
+    for each in remapped:
+        delete_abandoned_files(base.store, each.new)
+        if each.new.uuid not in present:
+            # pylance leaves a segment out when another compaction replaced the old one during the commit.
+            warnings.warn(
+                f"a segment of index {each.old.name!r} of {committed.uri} was replaced during the commit; what was"
+                " compacted is not covered until the index is optimized",
+                CoverageWarning,
+                stacklevel=2,
+            )
+    return committed

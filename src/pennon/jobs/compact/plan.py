@@ -1,0 +1,199 @@
+"""Plan a compaction: which fragments are rewritten, and what happens to each index."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypedDict
+
+from pyroaring import BitMap
+
+from pennon.errors import InvalidArgument, UnsupportedTable
+from pennon.format.compaction import CompactionOptions, CompactionTask, plan_compaction
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.manifest import FLAG_TAGGED_REUSE
+from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.reading import read_fragment_reuse
+from pennon.index.registry import kind_of, why_unusable
+from pennon.text import human_bytes, in_line, plural
+
+REMAPS = ("immediate", "deferred", "drop")
+HELD_BACK = (
+    "pylance fails to search an HNSW index after a deferred compaction has dropped deleted rows it covers;"
+    " compact them with remap='immediate'"
+)
+
+
+class CompactionChoices(TypedDict, total=False):
+    """Options of a compaction; `CompactionOptions` has the defaults."""
+
+    target_rows_per_fragment: int
+    max_bytes_per_file: int | None
+    materialize_deletions: bool
+    materialize_deletions_threshold: float
+    num_threads: int | None
+    batch_size: int | None
+    max_source_fragments: int | None
+    max_source_rows: int | None
+    max_source_bytes: int | None
+
+
+class Effect(StrEnum):
+    """What a compaction does to a segment."""
+
+    REMAPPED = "remapped"
+    KEPT = "kept by stable row ids"
+    DEFERRED = "deferred"
+    DROPPED = "coverage dropped"
+    UNAFFECTED = "unaffected"
+
+
+@dataclass(frozen=True)
+class IndexEffect:
+    """What happens to segments of an index."""
+
+    index: str
+    effect: Effect
+    segments: int
+
+    def to_dict(self) -> dict[str, object]:
+        return {"index": self.index, "effect": self.effect.value, "segments": self.segments}
+
+    def __str__(self) -> str:
+        return in_line(f"{self.index} {self.effect.value} ({plural(self.segments, 'segment')})")
+
+
+@dataclass(frozen=True)
+class CompactPlan:
+    """What will be rewritten, and what happens to each index, before anything runs."""
+
+    uri: str
+    version: int
+    remap: str
+    tasks: tuple[CompactionTask, ...] = field(repr=False)
+    indices: tuple[IndexEffect, ...]
+    held_back: tuple[int, ...] = ()  # fragments that pylance could not search if they were compacted this way
+
+    @property
+    def due(self) -> bool:
+        return bool(self.tasks)
+
+    @property
+    def fragments(self) -> int:
+        return sum(len(task.fragments) for task in self.tasks)
+
+    @property
+    def rows(self) -> int:
+        return sum(task.rows for task in self.tasks)
+
+    @property
+    def deleted_rows(self) -> int:
+        return sum(f.num_deleted_rows for task in self.tasks for f in task.fragments)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Of the data files that are rewritten; None where the table does not record it."""
+        sizes = [f.size_bytes for task in self.tasks for f in task.fragments]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "table": self.uri,
+            "version": self.version,
+            "remap": self.remap,
+            "tasks": len(self.tasks),
+            "fragments": self.fragments,
+            "rows": self.rows,
+            "deleted_rows": self.deleted_rows,
+            "size_bytes": self.size_bytes,
+            "indices": [each.to_dict() for each in self.indices],
+            "held_back": list(self.held_back),
+        }
+
+    def __str__(self) -> str:
+        left = ""
+        if self.held_back:
+            left = f"; {plural(len(self.held_back), 'fragment')} held back ({HELD_BACK})"
+        if not self.due:
+            return f"compaction: nothing to rewrite{left}"
+        size = f", {human_bytes(self.size_bytes)}" if self.size_bytes is not None else ""
+        gone = f", {self.deleted_rows:,} deleted rows dropped" if self.deleted_rows else ""
+        affected = [str(each) for each in self.indices if each.effect is not Effect.UNAFFECTED]
+        return (
+            f"compaction: {plural(self.fragments, 'fragment')} in {plural(len(self.tasks), 'group')},"
+            f" {self.rows:,} rows{size}{gone}; {', '.join(affected) or 'no index affected'}{left}"
+        )
+
+
+def plan_compact(snapshot: Snapshot, choices: CompactionChoices, remap: str) -> CompactPlan:
+    """What `compact` would do to this version of the table.
+
+    Raises:
+        InvalidArgument: an unknown remap mode.
+        UnsupportedTable: Lance does not support this mode for the table.
+    """
+    if remap not in REMAPS:
+        raise InvalidArgument(f"unknown remap mode {remap!r}", f"Use one of: {', '.join(REMAPS)}")
+    if remap == "deferred" and snapshot.manifest.has_stable_row_ids:
+        raise UnsupportedTable(
+            f"{snapshot.uri} has stable row ids, and Lance does not record compactions in a Fragment Reuse Index there",
+            "Use remap='immediate'",
+        )
+    if remap != "deferred" and snapshot.manifest.reader_flags & FLAG_TAGGED_REUSE:
+        raise UnsupportedTable(
+            f"the Fragment Reuse Index of {snapshot.uri} has the newer tagged form", "Use remap='deferred'"
+        )
+    tasks = plan_compaction(snapshot, CompactionOptions(**choices), deferred=remap == "deferred").tasks
+    fragile = fragile_fragments(snapshot) if remap == "deferred" else BitMap()
+    held_back = tuple(f.id for task in tasks if task.ids & fragile for f in task.fragments)
+    tasks = tuple(task for task in tasks if not task.ids & fragile)
+    return CompactPlan(snapshot.uri, snapshot.version, remap, tasks, _effects(snapshot, tasks, remap), held_back)
+
+
+def fragile_fragments(base: Snapshot) -> BitMap:
+    """Fragments with deleted rows that a deferred compaction must leave alone: pylance could not search a segment that
+    covers them afterwards."""
+    marked = BitMap(f.id for f in base.manifest.fragments.values() if f.deletion_file is not None)
+    reuse, fragile = read_fragment_reuse(base), BitMap()
+    for segment in base.manifest.user_segments if marked else ():
+        kind = kind_of(segment)
+        if kind is not None and not kind.outlives_lost_rows(base, segment):
+            fragile |= effective_coverage(segment, base, reuse) & marked
+    return fragile
+
+
+def remapped_segments(base: Snapshot, rewritten: BitMap) -> list[IndexSegment]:
+    """Segments whose files name rows of these fragments by address."""
+    reuse = read_fragment_reuse(base)
+    return [
+        segment
+        for segment in base.manifest.user_segments
+        if _stores_addresses(base, segment) and effective_coverage(segment, base, reuse) & rewritten
+    ]
+
+
+def _effects(snapshot: Snapshot, tasks: tuple[CompactionTask, ...], remap: str) -> tuple[IndexEffect, ...]:
+    rewritten, reuse = BitMap().union(*(task.ids for task in tasks)), read_fragment_reuse(snapshot)
+    counts = Counter[tuple[str, Effect]]()
+    for segment in snapshot.manifest.user_segments:
+        effect = Effect.UNAFFECTED
+        if effective_coverage(segment, snapshot, reuse) & rewritten:
+            effect = _effect(snapshot, segment, remap)
+        counts[segment.name, effect] += 1
+    return tuple(IndexEffect(name, effect, count) for (name, effect), count in counts.items())
+
+
+def _effect(snapshot: Snapshot, segment: IndexSegment, remap: str) -> Effect:
+    if not _stores_addresses(snapshot, segment):
+        return Effect.KEPT
+    if remap == "deferred":
+        return Effect.DEFERRED
+    readable = why_unusable(snapshot, segment) is None
+    return Effect.REMAPPED if remap == "immediate" and readable else Effect.DROPPED
+
+
+def _stores_addresses(snapshot: Snapshot, segment: IndexSegment) -> bool:
+    kind = kind_of(segment)
+    return kind is None or kind.stores_addresses(segment.index_version, snapshot.manifest.has_stable_row_ids)

@@ -1,0 +1,83 @@
+"""Rewrite the segments that name rows of compacted fragments, before those fragments are committed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.engine import Engine
+from pennon.errors import CoverageWarning, DamagedFile, UnsupportedTable
+from pennon.format.compaction import Rewritten, group_moves
+from pennon.format.index_metadata import IndexSegment
+from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.reading import read_fragment_reuse
+from pennon.index.registry import why_unusable
+from pennon.jobs.compact.plan import remapped_segments
+from pennon.jobs.kinds import PlanContext
+from pennon.jobs.shared.cleanup import delete_segment_files, scratch_directory
+from pennon.jobs.shared.remap import MergeSource
+from pennon.jobs.shared.rewrite import remap_segment
+
+ADDRESS_MAP_FILE = "address_map.binpb"
+
+
+@dataclass(frozen=True)
+class RemappedSegment:
+    """A segment with its rows at their new addresses, in place of the one that covered `coverage`."""
+
+    old: IndexSegment
+    new: IndexSegment
+    coverage: BitMap
+
+
+def remap_segments(engine: Engine, context: PlanContext, groups: Sequence[Rewritten]) -> list[RemappedSegment]:
+    """Every segment that names rows of these groups by address, at the addresses that the rows will have."""
+    base, reuse = context.snapshot, read_fragment_reuse(context.snapshot)
+    rewritten = BitMap().union(*(group.old_ids for group in groups))
+    remapped: list[RemappedSegment] = []
+    try:
+        with scratch_directory(base.store) as scratch:
+            address_map = f"{scratch}/{ADDRESS_MAP_FILE}"
+            base.store.write(address_map, group_moves(groups))
+            for segment in remapped_segments(base, rewritten):
+                coverage = effective_coverage(segment, base, reuse)
+                new = _remap(engine, context, segment, _coverage_after(coverage, groups), address_map)
+                if new is not None:
+                    remapped.append(RemappedSegment(segment, new, coverage))
+    except BaseException:
+        for each in remapped:
+            delete_segment_files(base.store, each.new)
+        raise
+    return remapped
+
+
+def _remap(
+    engine: Engine, context: PlanContext, segment: IndexSegment, coverage: BitMap, address_map: str
+) -> IndexSegment | None:
+    """None where the segment cannot be read: it loses coverage of the groups."""
+    problem = why_unusable(context.snapshot, segment)
+    if problem is None:
+        try:
+            return remap_segment(engine, context, MergeSource(segment, FrozenBitMap(coverage)), address_map)
+        except (DamagedFile, UnsupportedTable) as error:
+            problem = error.problem
+    warnings.warn(
+        f"a segment of index {segment.name!r} of {context.snapshot.uri} cannot be remapped and no longer covers what"
+        f" was compacted: {problem}",
+        CoverageWarning,
+        stacklevel=2,
+    )
+    return None
+
+
+def _coverage_after(coverage: BitMap, groups: Sequence[Rewritten]) -> BitMap:
+    """Where all fragments of a group are covered, its new ones will be; where only some are, none will."""
+    after = BitMap(coverage)
+    for group in groups:
+        after -= group.old_ids
+        if group.old_ids <= coverage:
+            after |= BitMap(f.id for f in group.new if f.id is not None)
+    return after

@@ -1,0 +1,74 @@
+"""Merge segments of an inverted index: partitions are joined without their dead documents, under today's row ids.
+
+A remap is a merge of one segment. A partition that stays by itself and has lost no document keeps its posting lists and
+dictionary: only its documents are written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from uuid import uuid4
+
+from pennon.engine import Engine
+from pennon.format.index_metadata import IndexFile, IndexSegment, segment_directory
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Store
+from pennon.index.inverted.files import PartitionFiles, partition_file_names, write_docs
+from pennon.index.inverted.merge import merge_partitions
+from pennon.index.inverted.remap import RemappedPartition
+from pennon.jobs.inverted.build import WrittenPartition, finished, partition_numbers
+from pennon.jobs.inverted.plan_merge import InvertedMerge, SourcePartition
+from pennon.jobs.shared.cleanup import delete_on_failure
+
+
+def merge_inverted(engine: Engine, snapshot: Snapshot, plan: InvertedMerge) -> IndexSegment:
+    """Write the files of the merged segment; the caller commits it in place of its sources."""
+    uuid = str(uuid4())
+    common = replace(plan, groups=())  # a task needs its own group only
+    with delete_on_failure(snapshot.store, uuid):
+        tasks = list(enumerate(plan.groups))
+        made = engine.map("merge", partial(_merge_group, common, uuid), tasks, rows=plan.rows) if tasks else []
+        return finished(
+            snapshot,
+            uuid,
+            [part for part in made if part is not None],
+            plan.params,
+            name=plan.name,
+            field_id=plan.field_id,
+            fragments=plan.remap_plan.coverage,
+            index_version=plan.index_version,
+        )
+
+
+def _merge_group(
+    plan: InvertedMerge, uuid: str, numbered: tuple[int, Sequence[SourcePartition]]
+) -> WrittenPartition | None:
+    """Task: the partition that a group becomes; None where no document is left."""
+    task, group = numbered
+    store, directory = plan.pin.open().store, segment_directory(uuid)
+    number = next(partition_numbers(task))
+    parts = [_remapped(plan, store, part) for part in group]
+    left = [(place, part) for place, part in zip(group, parts, strict=True) if part.dead < len(part.docs)]
+    if len(left) == 1 and not left[0][1].dead:
+        [(place, part)] = left
+        files = _copy(store, plan.remap_plan.sources[place.source].segment.directory, directory, number, part)
+    else:
+        sources = [part.source() for _, part in left]
+        files = merge_partitions(sources, store, directory, number, plan.params.with_position)
+    return WrittenPartition(number, tuple(files)) if files else None
+
+
+def _remapped(plan: InvertedMerge, store: Store, part: SourcePartition) -> RemappedPartition:
+    source = plan.remap_plan.sources[part.source]
+    files = PartitionFiles(store, source.segment.directory, part.number, source.segment.file_sizes)
+    remapper = plan.remap_plan.remapper(source)
+    return RemappedPartition.of(files, plan.metadata[part.source].deleted_fragments, remapper.remap)
+
+
+def _copy(store: Store, source: str, target: str, number: int, part: RemappedPartition) -> list[IndexFile]:
+    docs = write_docs(store, target, number, part.docs)
+    names = zip(part.files.names, partition_file_names(number), strict=True)
+    copied = [(new, store.copy(f"{source}/{old}", f"{target}/{new}")) for old, new in names if new != docs.path]
+    return [*(IndexFile(name, size) for name, size in copied), docs]

@@ -1,0 +1,23 @@
+"""The memory a task may use."""
+
+from __future__ import annotations
+
+import os
+
+from pennon.errors import InvalidArgument
+
+DEFAULT_TASK_MEMORY = 1 << 30
+LEAST_TASK_MEMORY = 64 << 20
+
+
+def task_memory(requested: int | None) -> int:
+    """The memory budget of one task in bytes: as requested, else PENNON_TASK_MEMORY, else 1 GiB."""
+    memory = requested
+    if memory is None:
+        configured = os.environ.get("PENNON_TASK_MEMORY", str(DEFAULT_TASK_MEMORY))
+        if not configured.isdecimal():
+            raise InvalidArgument(f"PENNON_TASK_MEMORY is {configured!r}", "Set it to a number of bytes")
+        memory = int(configured)
+    if memory < LEAST_TASK_MEMORY:
+        raise InvalidArgument(f"a task memory of {memory} bytes is too little", "Give at least 64 MiB")
+    return memory

@@ -1,0 +1,185 @@
+"""What a commit does to the index segments of a table, as values that can be printed and applied to a version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pyroaring import BitMap
+
+from pennon.errors import CommitConflict, IndexNotFound, InvalidArgument
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse.coverage import effective_coverage, trusted_coverage
+from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
+from pennon.jobs.shared.stale_values import held_fragments
+from pennon.text import in_line, plural
+
+
+class Change(Protocol):
+    """A change that is worked out against the newest version when it is committed, again after every conflict."""
+
+    def on(self, base: Snapshot) -> SegmentChange:
+        """Which segments join and leave this version. PennonError where the change is not possible there."""
+        ...
+
+    def __str__(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class SegmentChange:
+    """Segments that join a table and segments that leave it, in one transaction. A segment that joins under a uuid of
+    the table replaces that entry. On every version the same."""
+
+    add: tuple[IndexSegment, ...] = ()
+    remove: tuple[IndexSegment, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.add and not self.remove
+
+    def on(self, base: Snapshot) -> SegmentChange:
+        return self
+
+    def __str__(self) -> str:
+        names = sorted({segment.name for segment in (*self.add, *self.remove)})
+        counts = f"add {plural(len(self.add), 'segment')}, remove {len(self.remove)}"
+        return in_line(f"{counts} of {', '.join(names) or 'no index'}")
+
+
+@dataclass(frozen=True)
+class AddSegment:
+    """A new segment: in place of the whole index of that name, or beside the segments it does not overlap. Those that
+    it covers leave the table, unless `may_replace` is False."""
+
+    segment: IndexSegment
+    replace_whole: bool
+    may_replace: bool = True
+
+    def on(self, base: Snapshot) -> SegmentChange:
+        segment = self.segment
+        same_name = [s for s in base.manifest.user_segments if s.name == segment.name]
+        check_name_free(base, segment.name, segment.fields)
+        if self.replace_whole:
+            return SegmentChange((segment,), tuple(same_name))
+        reuse = read_fragment_reuse(base)
+        leaving = tuple(other for other in same_name if self._replaces(base, other, reuse))
+        return SegmentChange((segment,), leaving)
+
+    def _replaces(self, base: Snapshot, other: IndexSegment, reuse: FragmentReuse | None) -> bool:
+        segment = self.segment
+        ours, theirs = (effective_coverage(s, base, reuse) for s in (segment, other))
+        if not theirs & ours and not trusted_coverage(other) & segment.fragments:
+            _check_not_stale(base, other, segment, reuse)
+            return False
+        if theirs - ours:
+            raise InvalidArgument(
+                f"the new segment of index {segment.name!r} overlaps segment {other.uuid} in part",
+                f"Also index fragments {sorted(theirs - ours)}, or replace the whole index",
+            )
+        if not self.may_replace:
+            raise InvalidArgument(
+                f"index {segment.name!r} covers some of the fragments already", "Leave them out, or allow replace"
+            )
+        return True
+
+    def __str__(self) -> str:
+        how = "in place of the whole index" if self.replace_whole else "beside its other segments"
+        fragments = plural(len(self.segment.fragments), "fragment")
+        return in_line(f"add segment {self.segment.uuid} over {fragments} to {self.segment.name}, {how}")
+
+
+@dataclass(frozen=True)
+class ReplaceSegments:
+    """New segments of an index in place of those they were made of; none, where no row of those is left.
+
+    The index and all segments that leave must still be there: an index that was dropped stays dropped, and a segment
+    that another job replaced stays replaced.
+    """
+
+    name: str
+    new: tuple[IndexSegment, ...]
+    leaving: tuple[IndexSegment, ...]
+
+    @classmethod
+    def of(cls, name: str, new: Sequence[IndexSegment], leaving: Sequence[IndexSegment]) -> ReplaceSegments:
+        return cls(name, tuple(new), tuple(leaving))
+
+    def on(self, base: Snapshot) -> SegmentChange:
+        old = {segment.uuid for segment in self.leaving}
+        current = {s.uuid: s for s in base.manifest.user_segments if s.name == self.name}
+        gone = old - current.keys()
+        if not current or gone:
+            what = f"segments {', '.join(sorted(gone))} of index {self.name!r}" if current else f"index {self.name!r}"
+            raise CommitConflict(
+                f"{what} of {base.uri} left the table meanwhile", "Nothing was committed; run the job again"
+            )
+        return SegmentChange(self.new, tuple(current[uuid] for uuid in old))
+
+    def __str__(self) -> str:
+        return in_line(f"{self.name}: {plural(len(self.leaving), 'segment')} replaced by {len(self.new)}")
+
+
+@dataclass(frozen=True)
+class ReplacePairs:
+    """New segments in place of old ones, pair by pair and of any indices, in one transaction."""
+
+    pairs: tuple[tuple[IndexSegment, IndexSegment], ...]
+
+    def on(self, base: Snapshot) -> SegmentChange:
+        changes = [step.on(base) for step in self._by_index()]
+        return SegmentChange(
+            tuple(s for change in changes for s in change.add), tuple(s for change in changes for s in change.remove)
+        )
+
+    def _by_index(self) -> list[ReplaceSegments]:
+        names = dict.fromkeys(old.name for old, _ in self.pairs)
+        return [
+            ReplaceSegments.of(
+                name, [n for o, n in self.pairs if o.name == name], [o for o, _ in self.pairs if o.name == name]
+            )
+            for name in names
+        ]
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self._by_index())) or "replace nothing"
+
+
+@dataclass(frozen=True)
+class DropIndex:
+    """All segments of an index leave the table."""
+
+    name: str
+
+    def on(self, base: Snapshot) -> SegmentChange:
+        leaving = tuple(s for s in base.manifest.user_segments if s.name == self.name)
+        if not leaving:
+            raise IndexNotFound.among((s.name for s in base.manifest.user_segments), self.name, base.uri)
+        return SegmentChange(remove=leaving)
+
+    def __str__(self) -> str:
+        return in_line(f"drop index {self.name}")
+
+
+def check_name_free(base: Snapshot, name: str, fields: tuple[int, ...]) -> None:
+    """InvalidArgument where an index of another column has this name: pylance accepts such a pair and then fails on
+    both."""
+    for other in base.manifest.user_segments:
+        if other.name == name and other.fields != fields:
+            columns = [column.path if (column := base.columns.by_id(f)) else f"field {f}" for f in other.fields]
+            raise InvalidArgument(
+                f"index {name!r} of {base.uri} is on another column ({', '.join(columns)})",
+                "Choose another name, or drop that index first",
+            )
+
+
+def _check_not_stale(base: Snapshot, other: IndexSegment, new: IndexSegment, reuse: FragmentReuse | None) -> None:
+    stale = held_fragments(base, other, BitMap(new.fragments), reuse)
+    if stale:
+        together = sorted(effective_coverage(other, base, reuse) | BitMap(new.fragments))
+        raise InvalidArgument(
+            f"fragments {sorted(stale)} of {base.uri} were changed in place, and segment {other.uuid} of index "
+            f"{new.name!r} still holds their old values, which pylance would return beside the new segment",
+            f"Rebuild the index, or index fragments {together} as one segment that replaces the old one",
+        )

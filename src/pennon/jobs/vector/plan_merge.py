@@ -1,0 +1,133 @@
+"""Plan the merge of vector segments: which share their models, and what has to be coded again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.snapshot import Pin
+from pennon.index.vector.files.storage import VectorFiles
+from pennon.index.vector.kind import VECTOR
+from pennon.jobs.kinds import MergeRequest, PlanContext
+from pennon.jobs.shared.remap import RemapPlan
+from pennon.jobs.vector.models import TrainedModels
+from pennon.jobs.vector.open_files import open_files
+from pennon.jobs.vector.plan import REDUCE_COPIES, VectorPlan, reducers_for
+from pennon.jobs.vector.plan_like import plan_like
+from pennon.text import human_bytes, plural
+
+
+@dataclass(frozen=True)
+class VectorMerge:
+    """What a merge will do, before it does anything. Rows are those in the files, deleted ones among them."""
+
+    base: VectorPlan  # with the models of the largest segment
+    remap_plan: RemapPlan = field(repr=False)  # of the sources that have these models
+    recoded: VectorPlan | None  # builds a segment of what the other sources cover, with these models
+    rebalance: bool
+    parallelism: int
+    stored_rows: int
+    delta_rows: int | None = None  # of a segment that is built before the merge
+
+    @property
+    def name(self) -> str:
+        return self.base.name
+
+    @property
+    def is_estimate(self) -> bool:
+        return self.delta_rows is not None
+
+    @property
+    def rows(self) -> int:
+        return self.stored_rows + (self.recoded.rows if self.recoded else 0) + (self.delta_rows or 0)
+
+    @property
+    def tasks(self) -> int:
+        """Tasks that merge partitions."""
+        return self._merged.reducers
+
+    @property
+    def task_memory_bytes(self) -> int:
+        recoded = self.recoded.task_memory_bytes if self.recoded else 0
+        return max(self._merged.task_memory_bytes, recoded)
+
+    @property
+    def index_bytes(self) -> int:
+        return self._merged.index_bytes
+
+    @property
+    def _merged(self) -> VectorPlan:
+        return merged_plan(self.base, (), self.rows, self.parallelism)
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "rows": self.rows,
+            "sources": len(self.remap_plan.sources),
+            "tasks": self.tasks,
+            "recoded_rows": self.recoded.rows if self.recoded else 0,
+            "rebalance": self.rebalance,
+            "task_memory_bytes": self.task_memory_bytes,
+            "index_bytes": self.index_bytes,
+            "estimate": self.is_estimate,
+        }
+
+    def __str__(self) -> str:
+        about = "about " if self.is_estimate else ""
+        recoded = f", {self.recoded.rows:,} rows coded again" if self.recoded else ""
+        rebalanced = ", partitions rebalanced" if self.rebalance else ""
+        return (
+            f"{about}{plural(self.tasks, 'task')}{recoded}{rebalanced}, about {human_bytes(self.task_memory_bytes)} a"
+            f" task, files of about {human_bytes(self.index_bytes)}"
+        )
+
+
+def plan_vector_merge(context: PlanContext, request: MergeRequest) -> VectorMerge:
+    """With the models of the largest source; what sources with other models cover is coded again from the table."""
+    snapshot, like = context.snapshot, request.largest
+    addresses = VECTOR.stores_addresses(like.index_version, snapshot.manifest.has_stable_row_ids)
+    shared = [source for source in request.sources if _share_models(snapshot.pin(), like, source.segment)]
+    others = BitMap().union(*(source.coverage for source in request.sources if source not in shared))
+    remap_plan = RemapPlan(snapshot.pin(), addresses, tuple(shared), request.address_map)
+    base = plan_like(context, like, None)
+    return VectorMerge(
+        base=base,
+        remap_plan=remap_plan,
+        recoded=plan_like(context, like, list(others)) if others else None,
+        rebalance=request.rebalance,
+        parallelism=context.parallelism,
+        stored_rows=int(stored_lengths(remap_plan, base.num_partitions).sum()),
+        delta_rows=request.delta.rows if request.delta else None,
+    )
+
+
+def merged_plan(plan: VectorPlan, fragments: Sequence[int], rows: int, parallelism: int) -> VectorPlan:
+    """The same for rows that are coded already."""
+    held = rows * (plan.code_bytes + 4) * REDUCE_COPIES
+    reducers = min(reducers_for(held, plan.kind, parallelism, plan.memory_bytes), plan.num_partitions)
+    return replace(plan, fragments=tuple(fragments), rows=rows, slices=(), reducers=reducers)
+
+
+def stored_lengths(remap_plan: RemapPlan, num_partitions: int) -> npt.NDArray[np.int64]:
+    """Rows of each partition of all sources, by the numbers they will have."""
+    lengths = np.zeros(num_partitions, dtype=np.int64)
+    for source in remap_plan.sources:
+        own = open_files(remap_plan.pin, source.segment).layout.lengths
+        own = own if source.partitions is None else own[list(source.partitions)]
+        lengths[: len(own)] += own
+    return lengths
+
+
+def _share_models(pin: Pin, like: IndexSegment, other: IndexSegment) -> bool:
+    if other.index_version != like.index_version:
+        return False
+    return _models(open_files(pin, other)).same_as(_models(open_files(pin, like)))
+
+
+def _models(files: VectorFiles) -> TrainedModels:
+    return TrainedModels(files.ivf, files.quantizer)

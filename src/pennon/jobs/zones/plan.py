@@ -1,0 +1,201 @@
+"""Plan a segment of zones: rows, tasks, memory; nothing is written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pennon.errors import UnsupportedColumn
+from pennon.format.manifest import Fragment
+from pennon.format.rows import SCAN_BATCH, ScanSlice
+from pennon.format.schema import Column
+from pennon.format.snapshot import Pin, Snapshot
+from pennon.index.zones.kind import ZonesKind
+from pennon.index.zones.layouts import ZoneLayout
+from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
+from pennon.text import human_bytes, in_lines, plural
+
+# Batches of the column that are alive at once while a task reads: read ahead, and the one being summed up.
+BATCHES = 8
+LEAST_BATCH = 1024
+MEASURED_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Target:
+    """The segment to write, and how its column is read. Travels with every task."""
+
+    kind: ZonesKind = field(repr=False)
+    layout: ZoneLayout
+    pin: Pin
+    name: str
+    column: str
+    field_id: int
+    value_type: pa.DataType
+    value_bytes: int
+    batch_rows: int
+    storage_version: str
+
+    def zones_of(self, rows: int) -> int:
+        return -(-rows // self.layout.rows_per_zone)
+
+    def file_bytes(self, rows: int) -> int:
+        return self.zones_of(rows) * self.layout.zone_bytes(self.value_bytes)
+
+    @property
+    def task_memory_bytes(self) -> int:
+        """The most a task is expected to hold."""
+        return BATCHES * self.batch_rows * self.value_bytes + 4 * self.layout.zone_bytes(self.value_bytes)
+
+
+@dataclass(frozen=True)
+class ZonesPlan:
+    """What a build will do, known before it does anything."""
+
+    target: Target
+    fragments: tuple[int, ...] = field(repr=False)
+    rows: int
+    slices: tuple[ScanSlice, ...] = field(repr=False)
+
+    @property
+    def pin(self) -> Pin:
+        return self.target.pin
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    @property
+    def field_id(self) -> int:
+        return self.target.field_id
+
+    @property
+    def tasks(self) -> int:
+        return len(self.slices)
+
+    @property
+    def zones(self) -> int:
+        return self.target.zones_of(self.rows)
+
+    @property
+    def index_bytes(self) -> int:
+        return self.target.file_bytes(self.rows)
+
+    @property
+    def task_memory_bytes(self) -> int:
+        return self.target.task_memory_bytes
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "table": self.pin.location.shown,
+            "version": self.pin.version,
+            "name": self.name,
+            "type": self.target.kind.names[0],
+            "column": self.target.column,
+            "rows": self.rows,
+            "fragments": len(self.fragments),
+            "tasks": self.tasks,
+            "zones": self.zones,
+            "task_memory_bytes": self.task_memory_bytes,
+            "index_bytes": self.index_bytes,
+        }
+
+    def __str__(self) -> str:
+        target = self.target
+        lines = [
+            f"{target.kind.names[0]} {self.name!r} on {target.column} ({target.value_type})",
+            f"table     {self.pin.location.shown}, version {self.pin.version}",
+            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
+            f"work      {plural(self.tasks, 'task')}, about {human_bytes(self.task_memory_bytes)} a task",
+            f"layout    about {plural(self.zones, 'zone')} of {target.layout.rows_per_zone:,} rows",
+            f"files     about {human_bytes(self.index_bytes)}",
+        ]
+        return in_lines(lines)
+
+
+def plan_zones(
+    snapshot: Snapshot,
+    column_path: str,
+    kind: ZonesKind,
+    layout: ZoneLayout,
+    *,
+    name: str | None = None,
+    fragment_ids: Sequence[int] | None = None,
+    parallelism: int = 1,
+    memory_bytes: int,
+    rows_per_task: int | None = None,
+) -> ZonesPlan:
+    check_at_least_one(rows_per_task=rows_per_task)
+    column = _indexable_column(snapshot, column_path, kind)
+    fragments = chosen_fragments(snapshot, fragment_ids)
+    target = plan_target(snapshot, column, kind, layout, fragments, name or f"{column_path}_idx", memory_bytes)
+    slices = zone_slices(fragments, layout.rows_per_zone, parallelism, rows_per_task)
+    return ZonesPlan(target, tuple(f.id for f in fragments), sum(f.live_rows for f in fragments), slices)
+
+
+def plan_target(
+    snapshot: Snapshot,
+    column: Column,
+    kind: ZonesKind,
+    layout: ZoneLayout,
+    fragments: Sequence[Fragment],
+    name: str,
+    memory_bytes: int,
+) -> Target:
+    """`fragments` are those whose values are measured."""
+    value_bytes = _value_bytes(snapshot, column, fragments)
+    return Target(
+        kind=kind,
+        layout=layout,
+        pin=snapshot.pin(),
+        name=name,
+        column=column.path,
+        field_id=column.field_id,
+        value_type=column.type,
+        value_bytes=value_bytes,
+        batch_rows=max(LEAST_BATCH, min(SCAN_BATCH, memory_bytes // (BATCHES * (value_bytes + 8)))),
+        storage_version=snapshot.storage_version,
+    )
+
+
+def zone_slices(
+    fragments: Sequence[Fragment], rows_per_zone: int, parallelism: int, rows_per_task: int | None = None
+) -> tuple[ScanSlice, ...]:
+    """Parts of about equal work that cut no zone in two: large fragments are split where a zone ends."""
+    rows, at_most = sum(f.live_rows for f in fragments), rows_per_task or ROWS_PER_TASK
+    if rows <= at_most:
+        return (ScanSlice(tuple(f.id for f in fragments)),)
+    slices: list[ScanSlice] = []
+    live = {f.id: f.live_rows for f in fragments}
+    for part in cut_slices(fragments, whole_waves(-(-rows // at_most), parallelism)):
+        if part.limit is None:
+            slices.append(part)
+            continue
+        [fragment] = part.fragments
+        start, stop = part.offset // rows_per_zone * rows_per_zone, part.offset + part.limit
+        stop = stop if stop == live[fragment] else stop // rows_per_zone * rows_per_zone
+        if stop > start:
+            slices.append(ScanSlice((fragment,), start, stop - start))
+    return tuple(slices)
+
+
+def _indexable_column(snapshot: Snapshot, path: str, kind: ZonesKind) -> Column:
+    column = snapshot.column(path)
+    if not column.is_leaf or not kind.supports(column.type):
+        raise UnsupportedColumn(
+            f"column {path!r} of {snapshot.uri} has type {column.type}, on which there is no {kind.names[0]} index",
+            f"Types that can have one: {kind.types}",
+        )
+    return column
+
+
+def _value_bytes(snapshot: Snapshot, column: Column, fragments: Sequence[Fragment]) -> int:
+    """Bytes of a value; text and binary are measured on a few rows."""
+    try:
+        return max(1, column.type.bit_width // 8)
+    except ValueError:
+        values = snapshot.sample_column(column, [f.id for f in fragments], MEASURED_ROWS, seed=0)
+        return max(8, values.nbytes // max(1, len(values)))

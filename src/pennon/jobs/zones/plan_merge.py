@@ -1,0 +1,159 @@
+"""Plan the merge of segments of zones: which zones are copied, and of which fragments they are made from the data.
+
+A zone's rows do not stay together when a compaction moves them, so the zones of fragments that came out of one are made
+again: from the fragments themselves, or, while the compaction is under way, from the old ones, whose live rows fill the
+new fragments in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap, FrozenBitMap
+
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.manifest import Fragment
+from pennon.format.rows import ScanSlice
+from pennon.format.schema import Column
+from pennon.format.snapshot import Pin, Snapshot
+from pennon.index.cache import ByteCache
+from pennon.index.fragment_reuse.reading import read_address_map
+from pennon.index.zones.kind import ZonesKind
+from pennon.index.zones.layouts import Part, ZoneLayout
+from pennon.jobs.shared.remap import MergeSource
+from pennon.jobs.zones.plan import Target, plan_target, zone_slices
+from pennon.text import human_bytes, plural
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Rows whose zones are made from the data. With `into`, those that will be in these fragments, once the compaction
+    under way is committed."""
+
+    slices: tuple[ScanSlice, ...]
+    into: FrozenBitMap | None = None
+
+
+@dataclass(frozen=True)
+class ZonesMerge:
+    """What a merge will do, known before it does anything."""
+
+    target: Target
+    copied: tuple[Part, ...] = field(repr=False)
+    readings: tuple[Reading, ...] = field(repr=False)
+    coverage: FrozenBitMap = field(repr=False)
+    rows: int
+    read_rows: int
+    address_map: str | None
+    delta_rows: int | None = None  # of a segment that is built before the merge
+
+    @property
+    def pin(self) -> Pin:
+        return self.target.pin
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    @property
+    def is_estimate(self) -> bool:
+        return self.delta_rows is not None
+
+    @property
+    def tasks(self) -> int:
+        return len(self.readings) + 1
+
+    @property
+    def index_bytes(self) -> int:
+        return self.target.file_bytes(self.rows)
+
+    @property
+    def task_memory_bytes(self) -> int:
+        return self.target.task_memory_bytes
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "rows": self.rows,
+            "read_rows": self.read_rows,
+            "sources": len(self.copied),
+            "tasks": self.tasks,
+            "task_memory_bytes": self.task_memory_bytes,
+            "index_bytes": self.index_bytes,
+            "estimate": self.is_estimate,
+        }
+
+    def __str__(self) -> str:
+        about = "about " if self.is_estimate else ""
+        read = f", {self.read_rows:,} rows read" if self.read_rows else ""
+        return (
+            f"{about}{plural(self.target.zones_of(self.rows), 'zone')}{read},"
+            f" about {human_bytes(self.task_memory_bytes)} a task, a file of about {human_bytes(self.index_bytes)}"
+        )
+
+
+def plan_zones_merge(
+    snapshot: Snapshot,
+    column: Column,
+    kind: ZonesKind,
+    layout: ZoneLayout,
+    sources: Sequence[MergeSource],
+    address_map: str | None,
+    *,
+    name: str,
+    parallelism: int,
+    memory_bytes: int,
+    delta_rows: int | None = None,
+) -> ZonesMerge:
+    """May raise DamagedFile, where a source cannot be read."""
+    copied: list[Part] = []
+    missing, kept = BitMap(), BitMap()
+    for source in sources:
+        stored = _copyable(snapshot, source.segment, column, kind) & BitMap(source.coverage)
+        missing |= BitMap(source.coverage) - stored
+        kept |= stored
+        if stored:
+            size = source.segment.file_sizes.get(layout.file)
+            copied.append(Part(source.segment.directory, size, FrozenBitMap(stored)))
+    live = [snapshot.manifest.fragments[f] for f in missing & snapshot.manifest.live]
+    readings = [Reading((part,)) for part in _slices(live, layout, parallelism)]
+    under_way = _under_way(snapshot, missing - snapshot.manifest.live, address_map)
+    readings += under_way
+    read_rows = sum(snapshot.slice_rows(part) for reading in readings for part in reading.slices)
+    coverage = BitMap().union(*(source.coverage for source in sources))
+    measured = [snapshot.manifest.fragments[f] for f in kept & snapshot.manifest.live] or live
+    return ZonesMerge(
+        target=plan_target(snapshot, column, kind, layout, measured, name, memory_bytes),
+        copied=tuple(copied),
+        readings=tuple(readings),
+        coverage=FrozenBitMap(coverage),
+        rows=snapshot.manifest.rows_in(kept & snapshot.manifest.live) + read_rows + (delta_rows or 0),
+        read_rows=read_rows,
+        address_map=address_map,
+        delta_rows=delta_rows,
+    )
+
+
+def _copyable(snapshot: Snapshot, segment: IndexSegment, column: Column, kind: ZonesKind) -> BitMap:
+    """The fragments whose zones are in a segment's file; none where the file does not record NULLs."""
+    opened = kind.open_zones(snapshot, segment, column, None, ByteCache(0))
+    return BitMap(opened.zones.fragments) if opened.has_null_map else BitMap()
+
+
+def _slices(fragments: Sequence[Fragment], layout: ZoneLayout, parallelism: int) -> tuple[ScanSlice, ...]:
+    filled = [fragment for fragment in fragments if fragment.live_rows]
+    return zone_slices(filled, layout.rows_per_zone, parallelism) if filled else ()
+
+
+def _under_way(snapshot: Snapshot, missing: BitMap, address_map: str | None) -> list[Reading]:
+    """The old fragments of every group that becomes one of the missing fragments, in the order in which they do."""
+    if not missing or address_map is None:
+        return []
+    groups = [group for version in read_address_map(snapshot.store, address_map).versions for group in version.groups]
+    found: list[Reading] = []
+    for group in groups:
+        into = BitMap(digest.id for digest in group.new) & missing
+        if into:
+            found.append(Reading(tuple(ScanSlice((digest.id,)) for digest in group.old), FrozenBitMap(into)))
+    return found
