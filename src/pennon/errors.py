@@ -1,18 +1,19 @@
-"""Every error Pennon raises on purpose. A message says what is wrong, where, and what to do about it."""
+"""Every error Pennon raises on purpose. A message gives the problem, the place and the remedy."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from pennon.redact import hide
-from pennon.text import shown
+from pennon.secrets import redact
+from pennon.text import escape_controls
 
 
 class PennonError(Exception):
     """Base of all Pennon errors; `remedy` is the sentence that tells the user what to do."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
-        problem, remedy = shown(hide(problem)), shown(hide(remedy))
+        problem, remedy = escape_controls(redact(problem)), escape_controls(redact(remedy))
         super().__init__(f"{problem}. {remedy}" if remedy else problem)
         self.problem = problem
         self.remedy = remedy
@@ -56,6 +57,13 @@ class UnsupportedTable(PennonError):
 
 class IndexNotFound(PennonError):
     """The table has no index of that name."""
+
+    @classmethod
+    def among(cls, known: Iterable[str], name: str, table: str) -> IndexNotFound:
+        """The error for a name that is not one of the known ones."""
+        names = sorted(set(known))
+        remedy = f"Its indices are: {', '.join(names)}" if names else "It has none"
+        return cls(f"table {table} has no index {name!r}", remedy)
 
 
 class IndexExists(PennonError):
@@ -106,7 +114,7 @@ class PennonWarning(UserWarning):
     """Something the user should know that does not make the answer wrong."""
 
     def __init__(self, *said: object) -> None:
-        super().__init__(*(shown(hide(item)) if isinstance(item, str) else item for item in said))
+        super().__init__(*(escape_controls(redact(item)) if isinstance(item, str) else item for item in said))
 
 
 class DamagedIndexWarning(PennonWarning):
@@ -119,3 +127,7 @@ class CoverageWarning(PennonWarning):
 
 class CompactionWarning(PennonWarning):
     """Fragments were left out of a compaction."""
+
+
+class IgnoredOptionWarning(PennonWarning):
+    """An option has no effect on an index of this type, or beside the other options given."""

@@ -14,14 +14,13 @@ from pennon.table import Table
 
 REPAIRS = {
     Action.REBUILD: "its wrong segments are built from the data",
-    Action.RETRAIN: "its wrong segments are built from the data, with models trained anew",
+    Action.RETRAIN: "its wrong segments are built from the data, with models trained again",
     Action.FORGET_MOVES: "the Fragment Reuse Index is removed, and all indices are built from the data",
 }
 
 
 @verb(
     "audit",
-    short_help="Compare indices with the rows of the table, and repair.",
     example="pennon audit events.lance --repair --dry-run",
 )
 @on_table

@@ -10,14 +10,13 @@ from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.options import dry_run_option, duration, on_table, output_option
 from pennon.jobs.clean_orphans import CleanedOrphans
-from pennon.jobs.plan_fragment_reuse import CatchUpPlan, TrimPlan
+from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan
+from pennon.jobs.fragment_reuse.trim import TrimPlan
 from pennon.table import Table
-from pennon.text import plural
 
 
 @verb(
     "catch-up",
-    short_help="Rewrite index files that compactions left behind.",
     example="pennon catch-up events.lance --dry-run",
 )
 @on_table
@@ -27,17 +26,12 @@ def catch_up(table: Table, dry_run: bool, output: str) -> None:
     """Rewrite index segments of the table at URI that know rows by addresses from before a deferred compaction."""
     if dry_run:
         _print_plan(table.plan_catch_up(), output)
-        return
-    done = table.catch_up_indices()
-    if output == "json":
-        render.print_json({"rewritten": done, "version": table.version})
     else:
-        render.console.print(f"{plural(done, 'segment')} rewritten; version {table.version}")
+        render.print_result(table.catch_up_indices(), output)
 
 
 @verb(
     "trim",
-    short_help="Forget compactions that no index file needs to follow.",
     example="pennon trim events.lance --dry-run",
 )
 @on_table
@@ -47,19 +41,12 @@ def trim(table: Table, dry_run: bool, output: str) -> None:
     """Remove from the Fragment Reuse Index of the table at URI what no index file needs."""
     if dry_run:
         _print_plan(table.plan_trim(), output)
-        return
-    done = table.trim_fragment_reuse()
-    left = table.fragment_reuse()
-    if output == "json":
-        render.print_json({"removed": done, "left": left.depth if left else 0, "version": table.version})
     else:
-        needed = f", {left.depth} needed by index files" if left else ""
-        render.console.print(f"{plural(done, 'move')} removed{needed}; version {table.version}")
+        render.print_result(table.trim_fragment_reuse(), output)
 
 
 @verb(
     "clean-orphans",
-    short_help="Delete old files that no version names.",
     example="pennon clean-orphans events.lance --older-than 7d --dry-run",
 )
 @on_table
@@ -74,7 +61,7 @@ def trim(table: Table, dry_run: bool, output: str) -> None:
 @click.option(
     "--no-jobs-running",
     is_flag=True,
-    help="You vouch for it: less than 1d will do, and on an object store, which tells no ages, all orphans go.",
+    help="Assert that no job is running: allows less than 1d and, on object stores, deletes every orphan.",
 )
 @dry_run_option
 @output_option

@@ -1,8 +1,10 @@
-"""How commands present themselves: verbs in groups on one screen, and an example at the end of every help page."""
+"""The help pages: verbs in groups on one screen, and an example at the end of every page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import click
@@ -10,11 +12,11 @@ import click
 from pennon.cli.errors import PlainErrors, settings_of
 
 EXIT_CODES = "Exit codes: 0 done, 1 error or finding, 2 usage, 75 try again, 130 interrupted."
-LABEL, NAME = 7, 15
+LABEL, NAME = 8, 14
 
 
 class Verb(click.Command):
-    """A command on a table. What may stand before the verb may stand after it."""
+    """A command on a table. Options of the group may also follow the verb."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -28,41 +30,85 @@ class Verb(click.Command):
             formatter.write(f"\nExample:\n  {self.epilog}\n")
 
 
-def verb(name: str, *, example: str, short_help: str | None = None) -> Callable[[Callable[..., Any]], Verb]:
-    return click.command(name, cls=Verb, epilog=example, short_help=short_help)
+def verb(name: str, *, example: str) -> Callable[[Callable[..., Any]], Verb]:
+    """A command with an example; its line on the help page is in `main`."""
+    return click.command(name, cls=Verb, epilog=example)
 
 
 DEBUG_HELP = "Show the whole trace of an error."
 QUIET_HELP = "Show no progress."
 
 
+@dataclass(frozen=True)
+class ListedVerb:
+    """A verb as the help page lists it. `module` of this package defines it under its name with underscores."""
+
+    module: str
+    name: str
+    summary: str
+
+    def load(self) -> click.Command:
+        command: click.Command = getattr(import_module(f"pennon.cli.{self.module}"), self.name.replace("-", "_"))
+        command.short_help = self.summary
+        return command
+
+
 class Verbs(PlainErrors):
-    """The help page lists verbs by their purpose, each in one line."""
+    """The help page lists verbs by their purpose, each in one line, without importing their modules."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.purposes: list[tuple[str, list[click.Command]]] = []
+        self.purposes: list[tuple[str, tuple[ListedVerb, ...]]] = []
+        self.commands = self._lazy = _LazyCommands()
 
-    def add_purpose(self, label: str, commands: Sequence[click.Command]) -> None:
-        self.purposes.append((label, list(commands)))
-        for command in commands:
-            self.add_command(command)
+    def add_purpose(self, label: str, *verbs: ListedVerb) -> None:
+        self.purposes.append((label, verbs))
+        for verb in verbs:
+            self._lazy.list(verb)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
         formatter.write(f"\n{self.help}\n\n")
-        for label, commands in self.purposes:
-            rows = [(command.name or "", command.get_short_help_str(limit=200)) for command in commands]
-            _write_rows(formatter, label, rows)
+        for label, verbs in self.purposes:
+            _write_rows(formatter, label, [(verb.name, verb.summary) for verb in verbs])
         options = [record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))]
         formatter.write("\n")
         _write_rows(formatter, "Options", options)
         formatter.write(f"\n{EXIT_CODES}\n")
 
 
+class _LazyCommands(MutableMapping[str, click.Command]):
+    """Commands by name, each loaded when it is first looked up."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, ListedVerb] = {}
+        self._loaded: dict[str, click.Command] = {}
+
+    def list(self, verb: ListedVerb) -> None:
+        self._listed[verb.name] = verb
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._loaded:
+            self._loaded[name] = self._listed[name].load()
+        return self._loaded[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        self._listed.pop(name, None)
+        self._loaded.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**self._listed, **self._loaded})
+
+    def __len__(self) -> int:
+        return len({**self._listed, **self._loaded})
+
+
 def _write_rows(formatter: click.HelpFormatter, label: str, rows: Sequence[tuple[str, str]]) -> None:
-    for number, (name, said) in enumerate(rows):
-        formatter.write(f"{'' if number else label:{LABEL}} {name:{NAME}} {said}\n")
+    for number, (name, text) in enumerate(rows):
+        formatter.write(f"{'' if number else label:{LABEL}} {name:{NAME}} {text}\n")
 
 
 def _set_debug(ctx: click.Context, _: click.Parameter, given: bool) -> None:

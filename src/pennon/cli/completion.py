@@ -18,7 +18,6 @@ VARIABLE = "_PENNON_COMPLETE"
 
 @verb(
     "completion",
-    short_help="Print a script for completion in bash, zsh or fish.",
     example='eval "$(pennon completion bash)"    # in ~/.bashrc',
 )
 @click.argument("shell", type=click.Choice(SHELLS))

@@ -17,7 +17,7 @@ from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.options import listener
 from pennon.errors import InvalidArgument
-from pennon.format.writing import write_table
+from pennon.format.append import create_table
 from pennon.query.search.request import SearchOptions
 from pennon.table import open_table
 from pennon.text import human_bytes
@@ -58,7 +58,7 @@ def demo(rows: int, keep: str | None) -> None:
 def _show_btree(uri: str, rows: int) -> None:
     say(f"1. A table of {rows:,} events in {FRAGMENTS} fragments", style="bold")
     _, seconds = _timed(
-        lambda: write_table(uri, events_schema(), events(rows), rows_per_fragment=-(-rows // FRAGMENTS))
+        lambda: create_table(uri, events_schema(), events(rows), rows_per_fragment=-(-rows // FRAGMENTS))
     )
     say(f"   written in {seconds:.1f} s\n")
 
@@ -97,16 +97,14 @@ def _show_btree(uri: str, rows: int) -> None:
 
 def _show_vectors(uri: str) -> None:
     say(f"6. A table of {ARTICLES:,} articles with embeddings of {DIMENSION} dimensions", style="bold")
-    _, seconds = _timed(lambda: write_table(uri, articles_schema(), articles(), ARTICLES // ARTICLE_FRAGMENTS))
+    _, seconds = _timed(lambda: create_table(uri, articles_schema(), articles(), ARTICLES // ARTICLE_FRAGMENTS))
     say(f"   written in {seconds:.1f} s\n")
 
     table = open_table(uri, engine="spark", progress=listener())
     say("7. A vector index on embedding: its plan, and the build on Spark", style="bold")
     say(_indent(str(table.plan_index("embedding", "IVF_PQ", metric="cosine", num_sub_vectors=SUB_VECTORS))))
-    index, seconds = _timed(
-        lambda: table.create_index("embedding", "IVF_PQ", metric="cosine", num_sub_vectors=SUB_VECTORS)
-    )
-    say(f"   built and committed in {seconds:.1f} s, {human_bytes(index.size_bytes)}\n")
+    built = table.create_index("embedding", "IVF_PQ", metric="cosine", num_sub_vectors=SUB_VECTORS)
+    say(f"   built and committed in {built.seconds:.1f} s, {human_bytes(built.bytes_written)}\n")
 
     say("8. The articles nearest to article 42, through the index and by measuring every one", style="bold")
     [query] = table.scan("article_id = 42", ["embedding"])["embedding"]

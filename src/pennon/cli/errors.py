@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from pennon.errors import PennonError, StoreUnavailable
-from pennon.redact import hide, hide_pairs
-from pennon.text import shown
+from pennon.secrets import redact, redact_pairs
+from pennon.text import escape_controls
 
 # What sysexits.h calls EX_TEMPFAIL: the same command may succeed later.
 TRY_AGAIN = 75
@@ -44,7 +44,7 @@ class PlainErrors(click.Group):
             return super().invoke(ctx)
         except click.UsageError as error:
             # Perhaps a storage option whose --storage-option was forgotten.
-            told = shown(hide_pairs(error.message))
+            told = escape_controls(redact_pairs(error.message))
             if told == error.message:
                 raise
             raise click.UsageError(told, error.ctx) from None
@@ -64,7 +64,7 @@ class PlainErrors(click.Group):
 
 def tell(text: str) -> None:
     """Says it on the error stream, without secrets and without what steers a terminal."""
-    click.echo(shown(hide(text)), err=True)
+    click.echo(escape_controls(redact(text)), err=True)
 
 
 def sentence(error: Exception) -> str:

@@ -10,7 +10,6 @@ from pennon.table import Table
 
 @verb(
     "indices",
-    short_help="List indices: type, columns, coverage, size.",
     example="pennon indices events.lance --output json",
 )
 @on_table
@@ -32,7 +31,6 @@ def indices(table: Table, output: str) -> None:
 
 @verb(
     "fragment-reuse",
-    short_help="Show compactions that index files have yet to follow.",
     example="pennon fragment-reuse events.lance",
 )
 @on_table

@@ -18,7 +18,7 @@ from pennon.errors import InvalidArgument, PennonError
 from pennon.format.append import find_table
 from pennon.format.store import Location
 from pennon.jobs.knn_join.join import WAYS
-from pennon.redact import address
+from pennon.secrets import redact_address
 from pennon.table import Table, open_table
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ PARQUET = ".parquet"
 
 @verb(
     "knn-join",
-    short_help="Find the nearest rows for every row of another table.",
     example="pennon knn-join articles.lance embedding --queries new.lance --query-column v -o found.lance",
 )
 @on_table
@@ -37,7 +36,7 @@ PARQUET = ".parquet"
 @click.option("--queries", required=True, metavar="URI", shell_complete=complete_address, help="The other table.")
 @click.option("--query-column", help="Its column of vectors.  [default: COLUMN]")
 @click.option("-o", "--out", required=True, metavar="URI", help="Where the result goes; must not be there yet.")
-@click.option("--k", type=int, default=10, show_default=True, help="Neighbours of each row.")
+@click.option("--k", type=int, default=10, show_default=True, help="Neighbors of each row.")
 @click.option("--how", type=click.Choice(WAYS), default="inner", show_default=True, help="left keeps rows without any.")
 @click.option("--prefix", default="", help="Goes before the names of the columns of the table at URI.")
 @click.option("--columns", help="Columns of the table at URI: a,b,c.  [default: all but vectors]")
@@ -79,8 +78,10 @@ def knn_join(
         raise
     except Exception as error:
         raise task_failed("knn join", error) from error
-    done = {"rows": rows, "out": address(out)}
-    render.print_json(done) if output == "json" else render.console.print(f"{rows:,} rows written to {address(out)}")
+    done = {"rows": rows, "out": redact_address(out)}
+    render.print_json(done) if output == "json" else render.console.print(
+        f"{rows:,} rows written to {redact_address(out)}"
+    )
 
 
 def _read(spark: SparkSession, uri: str, storage: dict[str, str]) -> DataFrame:

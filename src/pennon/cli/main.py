@@ -1,4 +1,4 @@
-"""All commands, by their purpose."""
+"""All commands, by their purpose. Their modules are imported when they are used: the help page needs none of them."""
 
 from __future__ import annotations
 
@@ -7,47 +7,65 @@ from typing import Any
 
 import click
 
-import pennon
-from pennon.cli import audit, demo, report
-from pennon.cli import cleanup as tidying
-from pennon.cli import create_index as build
-from pennon.cli import indices as inventory
-from pennon.cli import knn_join as join
-from pennon.cli import maintain as maintenance
-from pennon.cli import query as queries
-from pennon.cli.command import DEBUG_HELP, QUIET_HELP, Verbs
-from pennon.cli.completion import completion
+from pennon.cli.command import DEBUG_HELP, QUIET_HELP, ListedVerb, Verbs
 from pennon.cli.errors import settings_of, tell
+from pennon.cli.versions import print_versions
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help=DEBUG_HELP)
 @click.option("--quiet", is_flag=True, help=QUIET_HELP)
-@click.version_option(pennon.__version__, prog_name="pennon")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=print_versions,
+    help="Show the versions of Pennon, pylance, PySpark and Java.",
+)
 @click.pass_context
 def main(ctx: click.Context, debug: bool, quiet: bool) -> None:
-    """Build, keep and query the indices of Lance tables on Spark."""
+    """Build, maintain and query the indices of Lance tables on Spark."""
     settings = settings_of(ctx)
     settings.debug, settings.quiet = debug, quiet
     if not debug:
         warnings.showwarning = _print_warning
 
 
-main.add_purpose("Build", [build.create_index, build.drop_index, build.update_column])
-main.add_purpose("Query", [queries.scan, queries.explain, queries.search, join.knn_join])
 main.add_purpose(
-    "Keep",
-    [
-        maintenance.optimize,
-        maintenance.compact,
-        tidying.catch_up,
-        tidying.trim,
-        tidying.clean_orphans,
-        maintenance.maintain,
-    ],
+    "Build",
+    ListedVerb("create_index", "create-index", "Build an index on a column."),
+    ListedVerb("create_index", "drop-index", "Remove an index."),
+    ListedVerb("create_index", "update-column", "Change a column in place, by an SQL expression."),
 )
-main.add_purpose("Look", [inventory.indices, inventory.fragment_reuse, audit.audit, report.report])
-main.add_purpose("Begin", [demo.demo, completion])
+main.add_purpose(
+    "Query",
+    ListedVerb("query", "scan", "Show the rows that a filter selects, through indices."),
+    ListedVerb("query", "explain", "Show how a scan would run."),
+    ListedVerb("query", "search", "Show the rows whose vectors are nearest to a query."),
+    ListedVerb("knn_join", "knn-join", "Find the nearest rows for every row of another table."),
+)
+main.add_purpose(
+    "Maintain",
+    ListedVerb("maintain", "optimize", "Cover new fragments and merge segments of indices."),
+    ListedVerb("maintain", "compact", "Join small fragments, drop deleted rows; indices follow."),
+    ListedVerb("cleanup", "catch-up", "Rewrite index files that compactions left behind."),
+    ListedVerb("cleanup", "trim", "Forget compactions that no index file needs to follow."),
+    ListedVerb("cleanup", "clean-orphans", "Delete old files that no version names."),
+    ListedVerb("maintain", "maintain", "Run those of the above that are due, and report why."),
+)
+main.add_purpose(
+    "Inspect",
+    ListedVerb("indices", "indices", "List indices: type, columns, coverage, size."),
+    ListedVerb("indices", "fragment-reuse", "Show compactions that index files have yet to follow."),
+    ListedVerb("audit", "audit", "Compare indices with the rows of the table, and repair."),
+    ListedVerb("report", "report", "Draw fragments and indices as one HTML page."),
+)
+main.add_purpose(
+    "Start",
+    ListedVerb("demo", "demo", "Make tables, index them with Spark, and query them."),
+    ListedVerb("completion", "completion", "Print a script for completion in bash, zsh or fish."),
+)
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:

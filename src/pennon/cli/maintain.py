@@ -14,7 +14,7 @@ from pennon.cli.completion import complete_index
 from pennon.cli.errors import tell
 from pennon.cli.options import dry_run_option, duration, on_table, output_option
 from pennon.errors import PennonError
-from pennon.jobs.compact import REMAPS
+from pennon.jobs.compact.plan import REMAPS
 from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport
 from pennon.table import Table
 
@@ -46,7 +46,6 @@ deletions_option = click.option(
 
 @verb(
     "optimize",
-    short_help="Cover new fragments and merge segments of indices.",
     example="pennon optimize events.lance --index user_id_idx",
 )
 @on_table
@@ -65,7 +64,7 @@ deletions_option = click.option(
     metavar="N",
     help="Merge the newest N segments with what is new; 0 adds a delta.  [default: by size]",
 )
-@click.option("--retrain", is_flag=True, help="Build everything anew, with models trained on today's rows.")
+@click.option("--retrain", is_flag=True, help="Build everything again, with models trained on today's rows.")
 @dry_run_option
 @output_option
 def optimize(
@@ -79,18 +78,17 @@ def optimize(
     """Cover new fragments and merge segments of the indices of the table at URI."""
     if retrain and num_indices_to_merge is not None:
         raise click.UsageError("--merge and --retrain exclude each other: retraining replaces every segment")
-    run = table.plan_optimize if dry_run else table.optimize
-    plan = run(index_names=index_names or None, num_indices_to_merge=num_indices_to_merge, retrain=retrain)
-    version = plan.version if dry_run else table.version
-    if output == "json":
-        render.print_json({"table": table.uri, "version": version, "steps": [step.to_dict() for step in plan.steps]})
-    else:
-        render.console.print(f"{plan}\nversion {version}")
+    names = index_names or None
+    if dry_run:
+        planned = table.plan_optimize(index_names=names, num_indices_to_merge=num_indices_to_merge, retrain=retrain)
+        render.print_plan(planned, output)
+        return
+    result = table.optimize_indices(index_names=names, num_indices_to_merge=num_indices_to_merge, retrain=retrain)
+    render.print_result(result, output, with_plan=True)
 
 
 @verb(
     "compact",
-    short_help="Join small fragments, drop deleted rows; indices follow.",
     example="pennon compact events.lance --remap deferred --dry-run",
 )
 @on_table
@@ -101,17 +99,14 @@ def optimize(
 @output_option
 def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
     """Join small fragments of the table at URI and drop deleted rows; indices follow."""
-    plan = table.plan_compact(**options) if dry_run else table.compact(**options)
-    version = plan.version if dry_run else table.version
-    if output == "json":
-        render.print_json(plan.to_dict() | {"version": version})
+    if dry_run:
+        render.print_plan(table.plan_compact(**options), output)
     else:
-        render.console.print(f"{plan}\nversion {version}")
+        render.print_result(table.compact(dry_run=False, **options), output, with_plan=True)
 
 
 @verb(
     "maintain",
-    short_help="Do what is due of all these, and say why.",
     example="pennon maintain events.lance --every 10m",
 )
 @on_table

@@ -12,7 +12,8 @@ import click
 
 from pennon.cli.completion import complete_address
 from pennon.cli.errors import settings_of
-from pennon.engine import ProgressListener, progress_for_terminal
+from pennon.cli.progress import progress_for_terminal
+from pennon.engine import ProgressListener
 from pennon.engine.choice import ENGINES, VARIABLE
 from pennon.errors import InvalidArgument
 from pennon.table import open_table

@@ -18,7 +18,6 @@ SCREEN_ROWS = 50
 
 @verb(
     "scan",
-    short_help="Show the rows that a filter selects, through indices.",
     example='pennon scan events.lance --filter "user_id = 42" --columns user_id,ts',
 )
 @on_table
@@ -45,7 +44,6 @@ def scan(table: Table, filter_: str | None, columns: str | None, limit: int | No
 
 @verb(
     "explain",
-    short_help="Tell how a scan would go.",
     example='pennon explain events.lance --filter "user_id = 42" --analyze',
 )
 @on_table
@@ -60,14 +58,13 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
 
 @verb(
     "search",
-    short_help="Show the rows whose vectors are nearest to a query.",
     example='pennon search articles.lance embedding --like "id = 42" --k 5 --columns id,title',
 )
 @on_table
 @click.argument("column", shell_complete=complete_column)
 @click.option("--vector", metavar="JSON|@FILE", help="The query: a JSON list, or a file of JSON or .npy.")
 @click.option("--like", metavar="FILTER", help="Take the vector of the first row this selects.")
-@click.option("--k", type=int, default=10, show_default=True, help="Neighbours to find.")
+@click.option("--k", type=int, default=10, show_default=True, help="Neighbors to find.")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
 @click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
 @click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")

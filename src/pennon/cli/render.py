@@ -17,16 +17,17 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from pennon.jobs.results import Plan, Result
 from pennon.query.inventory import Index, ReuseInfo
-from pennon.redact import hide
-from pennon.text import human_bytes, in_json, in_line, plural, shown
+from pennon.secrets import redact
+from pennon.text import escape_controls, human_bytes, in_json, in_line, plural
 
 
 class Screen(Console):
     """Lines for people, without secrets and without what steers a terminal."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        super().print(*(shown(hide(o)) if isinstance(o, str) else o for o in objects), **options)
+        super().print(*(escape_controls(redact(o)) if isinstance(o, str) else o for o in objects), **options)
 
 
 # Values are the table's, so nothing in them is markup.
@@ -71,7 +72,7 @@ def print_indices(indices: Iterable[Index]) -> None:
         )
         for segment in index.segments:
             if segment.unusable:
-                grid.add_row(Text(in_line(hide(f"  segment {segment.uuid}: {segment.unusable}"))))
+                grid.add_row(Text(in_line(redact(f"  segment {segment.uuid}: {segment.unusable}"))))
     console.print(grid)
 
 
@@ -96,7 +97,7 @@ def print_reuse(reuse: ReuseInfo) -> None:
 
 def reuse_line(reuse: ReuseInfo) -> str:
     form = ", in the tagged form" if reuse.tagged else ""
-    return f"Fragment Reuse Index: {plural(reuse.depth, 'move')} recorded, {human_bytes(reuse.size_bytes)}{form}"
+    return f"Fragment Reuse Index: {plural(reuse.depth, 'compaction')} recorded, {human_bytes(reuse.size_bytes)}{form}"
 
 
 def reuse_as_json(reuse: ReuseInfo | None) -> dict[str, Any] | None:
@@ -132,3 +133,21 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal | timedelta):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def print_plan(plan: Plan, output: str) -> None:
+    """What a verb would do."""
+    if output == "json":
+        print_json({"status": "planned", **plan.to_dict()})
+    else:
+        console.print(str(plan))
+
+
+def print_result(result: Result[Any], output: str, *, with_plan: bool = False) -> None:
+    """What a verb did: the plan it followed where that says more, else one line."""
+    if output == "json":
+        print_json(result.to_dict())
+    elif with_plan:
+        console.print(f"{result.plan}\nversion {result.version_after}")
+    else:
+        console.print(f"{result.summary}; version {result.version_after}")

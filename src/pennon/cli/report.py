@@ -16,7 +16,6 @@ from pennon.text import in_line
 
 @verb(
     "report",
-    short_help="Draw fragments and indices as one HTML page.",
     example="pennon report events.lance -o report.html",
 )
 @on_table
@@ -27,7 +26,7 @@ from pennon.text import in_line
     metavar="FILE",
     help="Write the page; - prints it.",
 )
-@click.option("--serve", is_flag=True, help="Serve it to browsers on this machine, drawn anew at every visit.")
+@click.option("--serve", is_flag=True, help="Serve it to browsers on this machine, drawn again at every visit.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="With --serve.  [default: a free one]")
 def report(table: Table, out: IO[str] | None, serve: bool, port: int | None) -> None:
     """Draw the fragments and indices of the table at URI, and what maintain would do, as one HTML page."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Generator, Hashable
 from contextlib import contextmanager
@@ -12,17 +13,19 @@ from typing import Any, cast
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, DamagedIndexWarning, DamagedTable, UnsupportedTable
-from pennon.format.addresses import Addresses, sorted_unique
+from pennon.format.addresses import sorted_unique
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
+from pennon.format.row_set import RowSet, bitmap_of
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
-from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
-from pennon.index.intervals import Interval
-from pennon.index.kind import Family, IndexKind, OpenSegment, ScalarSegment
+from pennon.index.conditions import Condition
+from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
+from pennon.index.kind import FilterSegment, IndexKind, OpenSegment, Query
 from pennon.index.registry import kind_of, why_unusable
-from pennon.index.vector.metric import Metric
-from pennon.index.vector.search.segment import VectorSegment
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ class UnusableSegment(Exception):
 
 
 @contextmanager
-def naming(usable: UsableSegment) -> Generator[None]:
-    """Says which segment a file that cannot be used belongs to."""
+def attributing_errors(usable: UsableSegment) -> Generator[None]:
+    """Name the segment that a file which cannot be used belongs to."""
     try:
         yield
     except DamagedTable:
@@ -80,16 +83,15 @@ def naming(usable: UsableSegment) -> Generator[None]:
 
 @dataclass
 class Catalog:
-    """The usable indices of a snapshot by column, and a word on the others."""
+    """Usable indices by column, and the segments skipped with the reason."""
 
     snapshot: Snapshot
     cache: ByteCache
     reuse: FragmentReuse | None = None
-    by_column: dict[str, UsableIndex] = field(default_factory=dict)  # scalar: the one that covers most
-    vectors: dict[str, list[UsableIndex]] = field(default_factory=dict)  # in manifest order
+    indices: dict[str, list[UsableIndex]] = field(default_factory=dict)  # by column path, in manifest order
     skipped: list[Skipped] = field(default_factory=list)
-    default_metrics: dict[str, Metric] = field(default_factory=dict)  # by column; decided once for the handle's life
     memory: dict[Hashable, Any] = field(default_factory=dict)  # what searches worked out; void when a segment leaves
+    lasting: dict[Hashable, Any] = field(default_factory=dict)  # what stays decided for the handle's life
     _opened: dict[str, OpenSegment] = field(default_factory=dict)
     _leaving: Lock = field(default_factory=Lock)
 
@@ -103,72 +105,87 @@ class Catalog:
             if problem is not None:
                 raise DamagedFile(problem)
         except DamagedFile as error:
-            # Addresses cannot be told without it; every index is out of use until it is repaired.
+            # Without it addresses cannot be mapped; every index is out of use until it is repaired.
             for index in logical:
                 catalog.skipped += [Skipped(index.name, s.uuid, error.problem) for s in index.segments]
             catalog.reuse = None
             if logical:
-                said = f"no index of {snapshot.uri} can be used and all is scanned: {error}"
-                warnings.warn(said, DamagedIndexWarning, stacklevel=2)
+                problem = f"no index of {snapshot.uri} can be used and all is scanned: {error}"
+                warnings.warn(problem, DamagedIndexWarning, stacklevel=2)
             return catalog
         for index in logical:
             catalog._add(index)
         return catalog
 
-    def open(self, usable: UsableSegment) -> ScalarSegment:
-        """The segment of a scalar index, ready to search. May raise DamagedFile."""
-        known = usable.segment.uuid in self._opened
-        opened = cast(ScalarSegment, self._open(usable))
-        rows = 0 if known else self.snapshot.manifest.rows_in(usable.coverage)
-        if opened.capacity < rows:
-            # Every row has its entry; somebody lost pages, or claims coverage.
-            problem = f"segment {usable.segment.uuid} covers {rows:,} rows and holds {opened.capacity:,} at most"
-            raise DamagedFile(problem, "Rebuild the index")
-        return opened
+    def serving(self, query: Query, column: str) -> list[UsableIndex]:
+        """The indices on a column that can be asked for something, in manifest order."""
+        return [index for index in self.indices.get(column, ()) if query in index.kind.queries]
 
-    def open_vector(self, usable: UsableSegment) -> VectorSegment:
-        """The segment of a vector index, ready to search. May raise DamagedFile, or UnsupportedTable."""
-        return cast(VectorSegment, self._open(usable))
-
-    def _open(self, usable: UsableSegment) -> OpenSegment:
-        """Kept open for the snapshot's life."""
+    def open(self, usable: UsableSegment) -> OpenSegment:
+        """The segment, ready to search; kept open for the snapshot's life. May raise DamagedFile, or
+        UnsupportedTable."""
         uuid = usable.segment.uuid
         if uuid not in self._opened:
-            self._opened[uuid] = usable.kind.open(self.snapshot, usable.segment, usable.column, self.reuse, self.cache)
+            opened = usable.kind.open(self.snapshot, usable.segment, usable.column, self.reuse, self.cache)
+            rows = self.snapshot.manifest.rows_in(usable.coverage)
+            if opened.capacity is not None and opened.capacity < rows:
+                # Every row has its entry: pages are lost, or coverage is claimed that is not there.
+                problem = f"segment {uuid} covers {rows:,} rows and holds {opened.capacity:,} at most"
+                raise DamagedFile(problem, "Rebuild the index")
+            self._opened[uuid] = opened
         return self._opened[uuid]
 
-    def search(self, usable: UsableSegment, intervals: tuple[Interval, ...], nulls: bool) -> Addresses:
-        """Ascending addresses of the live, covered rows that match."""
-        found = self.open(usable).search(intervals, nulls)
+    def open_filter(self, usable: UsableSegment) -> FilterSegment:
+        """A segment of a kind that answers conditions."""
+        return cast(FilterSegment, self.open(usable))
+
+    def search(self, usable: UsableSegment, condition: Condition) -> RowSet:
+        """The live, covered rows that a segment finds for a condition; every fragment's rows are listed."""
+        found = self.open_filter(usable).search(condition)
         stable = self.snapshot.manifest.has_stable_row_ids
         if not usable.kind.stores_addresses(usable.segment.index_version, stable):
-            found = self.snapshot.address_of_id(found)
-        return self.snapshot.keep_live(sorted_unique(found), usable.coverage)
+            try:
+                ids = found.addresses()
+            except ValueError:
+                raise UnsupportedTable("the index names all rows of a range of stable row ids") from None
+            found = RowSet.of_addresses(sorted_unique(self.snapshot.address_of_id(ids)))
+        return self._live(found.within(usable.coverage), usable)
 
-    def leave_out(self, unusable: UnusableSegment) -> None:
-        """Use a segment no more in this version. Damage is told the user, once."""
-        gone, error = unusable.usable.segment, unusable.error
+    def _live(self, found: RowSet, usable: UsableSegment) -> RowSet:
+        fragments = self.snapshot.manifest.fragments
+        live: dict[int, BitMap | None] = {}
+        for number, offsets in found.by_fragment.items():
+            fragment = fragments[number]
+            if offsets is None:
+                offsets = BitMap(range(fragment.physical_rows))
+            elif offsets and offsets.max() >= fragment.physical_rows:
+                problem = f"segment {usable.segment.uuid} names rows beyond the end of fragment {number}"
+                raise DamagedFile(problem, "Rebuild the index")
+            if fragment.deletion_file is not None:
+                offsets = offsets - bitmap_of(self.snapshot.deleted_offsets(number))
+            if offsets:
+                live[number] = offsets
+        return RowSet(live)
+
+    def exclude(self, unusable: UnusableSegment) -> None:
+        """Do not use a segment any more in this version; warn once if it is damaged."""
+        gone, error = unusable.usable, unusable.error
+        uuid, name = gone.segment.uuid, gone.segment.name
         with self._leaving:
-            if any(skipped.uuid == gone.uuid for skipped in self.skipped):
+            if any(skipped.uuid == uuid for skipped in self.skipped):
                 return  # another thread was faster
-            self.skipped.append(Skipped(gone.name, gone.uuid, error.problem))
-            self._remove(unusable.usable)
+            self.skipped.append(Skipped(name, uuid, error.problem))
+            on_column = self.indices.get(gone.column.path, ())
+            self.indices[gone.column.path] = [kept for index in on_column if (kept := index.without(uuid)).segments]
             self.memory = {}  # a new one: what another thread works out right now goes to the old
+        fields = {"table": self.snapshot.uri, "index": name, "segment": uuid, "version": self.snapshot.version}
+        logger.warning("segment excluded, its fragments are scanned: %s", error.problem, extra=fields)
         if isinstance(error, DamagedFile):
             warnings.warn(
-                f"index {gone.name!r} of {self.snapshot.uri} is damaged and its fragments are scanned: {error}",
+                f"index {name!r} of {self.snapshot.uri} is damaged and its fragments are scanned: {error}",
                 DamagedIndexWarning,
                 stacklevel=2,
             )
-
-    def _remove(self, usable: UsableSegment) -> None:
-        path, uuid = usable.column.path, usable.segment.uuid
-        if usable.kind.family is Family.VECTOR:
-            self.vectors[path] = [kept for index in self.vectors[path] if (kept := index.without(uuid)).segments]
-            return
-        kept = self.by_column.pop(path).without(uuid)
-        if kept.segments:
-            self.by_column[path] = kept
 
     def _add(self, index: LogicalIndex) -> None:
         usable: list[UsableSegment] = []
@@ -187,12 +204,6 @@ class Catalog:
                 usable.append(UsableSegment(segment, kind, column, coverage))
             elif segment.fragments:
                 self.skipped.append(Skipped(index.name, segment.uuid, "covers no live fragment"))
-        if not usable:
-            return
-        found = UsableIndex(index.name, usable[0].column, usable[0].kind, tuple(usable))
-        if found.kind.family is Family.VECTOR:
-            self.vectors.setdefault(found.column.path, []).append(found)
-            return
-        other = self.by_column.get(found.column.path)
-        if other is None or len(other.coverage) < len(found.coverage):
-            self.by_column[found.column.path] = found
+        if usable:
+            found = UsableIndex(index.name, usable[0].column, usable[0].kind, tuple(usable))
+            self.indices.setdefault(found.column.path, []).append(found)

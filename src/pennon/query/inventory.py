@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 from pyroaring import BitMap
 
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse.reading import FragmentReuse, effective_coverage, read_fragment_reuse
+from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
 
 
@@ -55,6 +57,14 @@ class Index:
     def coverage(self) -> float:
         """Share of the table's live rows that the index answers for."""
         return self.rows_covered / self.rows_total if self.rows_total else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: instants as text."""
+        segments = [
+            asdict(segment) | {"created_at": segment.created_at.isoformat() if segment.created_at else None}
+            for segment in self.segments
+        ]
+        return asdict(self) | {"segments": segments, "size_bytes": self.size_bytes, "coverage": self.coverage}
 
 
 @dataclass(frozen=True)

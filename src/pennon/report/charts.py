@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 
-from pennon.report.balance import PageBalance, PartitionBalance
-from pennon.text import plural
+from pennon.index.description import Bar
 
 BAR_AREA = 72
-MAX_BARS = 60
-
-
-@dataclass(frozen=True)
-class Bar:
-    value: float
-    title: str
 
 
 def rect(x: float, width: float, y: float, height: float, style: str, title: str = "") -> str:
@@ -42,29 +33,6 @@ def bars(values: Sequence[Bar], label: str) -> str:
         shapes.append(rect(at * width, width, 0, BAR_AREA, "hover", bar.title))
     foot = f'<line class="foot" x1="0" x2="100%" y1="{BAR_AREA}" y2="{BAR_AREA}"/>'
     return svg(BAR_AREA + 1, [*shapes, foot], label)
-
-
-def ranges_chart(balance: PageBalance) -> str:
-    """Pages of each range in value order; neighbours together, by their mean, where there are very many."""
-    counts = balance.range_pages
-    step = max(1, -(-len(counts) // MAX_BARS))
-    drawn: list[Bar] = []
-    for at in range(0, len(counts), step):
-        part = counts[at : at + step]
-        name = f"range {at + 1}" if len(part) == 1 else f"ranges {at + 1} to {at + len(part)}, on average"
-        mean = sum(part) / len(part)
-        drawn.append(Bar(mean, f"{name}: {plural(round(mean), 'page')}"))
-    return bars(drawn, "Pages of each range")
-
-
-def partitions_chart(balance: PartitionBalance) -> str:
-    drawn = [
-        Bar(each.count, f"{each.low:,} to {each.high:,} rows: {plural(each.count, 'partition')}")
-        if each.low < each.high
-        else Bar(each.count, f"{plural(each.low, 'row')}: {plural(each.count, 'partition')}")
-        for each in balance.bins
-    ]
-    return bars(drawn, "Partitions by number of rows")
 
 
 def meter(share: float, style: str) -> str:

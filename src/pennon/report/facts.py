@@ -15,16 +15,16 @@ from pennon.engine import SparkEngine
 from pennon.errors import DamagedFile, PennonError
 from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
+from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.registry import kind_of
 from pennon.jobs.maintain import Decision, MaintenancePolicy, maintain
-from pennon.jobs.shared.tasks import task_memory
+from pennon.jobs.shared.budget import task_memory
 from pennon.query.inventory import Index, ReuseInfo, Segment, describe_reuse, list_indices
-from pennon.redact import hide
-from pennon.report.balance import PageBalance, PartitionBalance
 from pennon.report.grid import Column, Grid, Shares
 from pennon.report.history import History, read_history
 from pennon.report.inspection import Inspection, inspect
+from pennon.secrets import redact
 
 MAX_OPENED = 100
 # Looking for orphans reads the manifests of all versions; with more fragments in them it takes minutes.
@@ -46,8 +46,7 @@ class SegmentFacts:
     moved: Shares
     stale: Shares
     stale_fragments: int
-    pages: PageBalance | None
-    partitions: PartitionBalance | None
+    description: Description
 
     @property
     def used(self) -> bool:
@@ -117,7 +116,7 @@ class TableFacts:
         return self.deleted / max(1, self.rows + self.deleted)
 
 
-def gather(snapshot: Snapshot) -> TableFacts:
+def collect(snapshot: Snapshot) -> TableFacts:
     """Everything the page shows of one version; what is due is decided on the newest."""
     reuse, problem = _reuse(snapshot)
     grid, history = Grid.of(snapshot.manifest), read_history(snapshot)
@@ -133,7 +132,7 @@ def gather(snapshot: Snapshot) -> TableFacts:
         reuse=describe_reuse(snapshot) if reuse else None,
         reuse_problem=problem,
         history=history,
-        decisions=tuple(replace(each, reason=hide(each.reason)) for each in decisions),
+        decisions=tuple(replace(each, reason=redact(each.reason)) for each in decisions),
         decisions_version=version,
         decisions_problem=undecided,
     )
@@ -200,7 +199,7 @@ class _Work:
             name=index.name,
             type=index.type,
             columns=index.columns,
-            parameters=next((found.parameters for found in looked if found.parameters), ()),
+            parameters=next((p for found in looked if (p := found.description.parameters)), ()),
             segments=segments,
             rows_covered=manifest.rows_in(covered),
             rows_total=index.rows_total,
@@ -211,8 +210,8 @@ class _Work:
         )
 
     def _segment(self, segment: Segment, stored: IndexSegment, looked: Inspection) -> SegmentFacts:
-        strange = segment.unusable or looked.strange
-        problem = self.problem or strange or looked.damage
+        unsupported = segment.unusable or looked.unsupported
+        problem = self.problem or unsupported or looked.damage
         live = self.snapshot.manifest.live
         coverage = BitMap(segment.fragments)
         behind = segment.moves_behind and not problem
@@ -222,16 +221,15 @@ class _Work:
         stale = ((self.reuse.effective(first) if self.reuse else first) & live) - coverage
         return SegmentFacts(
             segment=segment,
-            problem=hide(problem) if problem else None,
+            problem=redact(problem) if problem else None,
             damaged=looked.damage is not None,
-            foreign=strange is not None,
+            foreign=unsupported is not None,
             opened=looked.opened,
             covered=self.grid.shares(coverage),
             moved=self.grid.shares(moved),
             stale=self.grid.shares(stale),
             stale_fragments=len(stale),
-            pages=looked.pages,
-            partitions=looked.partitions,
+            description=looked.description,
         )
 
 

@@ -1,4 +1,4 @@
-"""Fragments as the columns of a picture: one each, or neighbours together where a table has very many."""
+"""Fragments as the columns of a picture: one each, or neighbors together where a table has very many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When segments came and went, by the newest manifests that are still there."""
+"""When segments were added and removed, by the newest manifests that still exist."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from pennon.errors import DamagedFile, TableNotFound
 from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment
 from pennon.format.manifest import Manifest, manifest_paths, read_manifest
 from pennon.format.snapshot import Snapshot
+from pennon.index.fragment_reuse.coverage import trusted_coverage
 from pennon.text import plural
 
 MAX_VERSIONS = 50
-# Manifests of a table with many fragments take long to read, so fewer of them are.
+# Manifests of a table with many fragments take long to read, so fewer are read.
 MAX_FRAGMENTS = 200_000
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a version did to one index. `when` is known where a segment was made for it."""
+    """What a version changed in one index. `when` is known where the version added a segment."""
 
     version: int
     when: datetime | None
@@ -61,7 +62,7 @@ def read_history(snapshot: Snapshot) -> History:
 
 
 def _coverage(manifest: Manifest) -> dict[str, FrozenBitMap]:
-    return {segment.uuid: segment.fragments for segment in manifest.segments}
+    return {segment.uuid: trusted_coverage(segment) for segment in manifest.segments}
 
 
 def _events(older: Manifest | None, newer: Manifest) -> Iterator[Event]:
@@ -85,7 +86,7 @@ def _by_name(segments: tuple[IndexSegment, ...]) -> dict[str, dict[str, IndexSeg
 
 def _event(old: Mapping[str, IndexSegment], new: Mapping[str, IndexSegment], came: list[IndexSegment]) -> str | None:
     gone = len(old.keys() - new.keys())
-    over = plural(len(FrozenBitMap().union(*(s.fragments for s in came))), "fragment")
+    over = plural(len(FrozenBitMap().union(*map(trusted_coverage, came))), "fragment")
     made = f"{plural(len(came), 'segment')} over {over}"
     if not new:
         return f"dropped, with {plural(gone, 'segment')}"
@@ -97,10 +98,10 @@ def _event(old: Mapping[str, IndexSegment], new: Mapping[str, IndexSegment], cam
         return f"added {made}"
     if gone:
         return f"{plural(gone, 'segment')} removed"
-    changed = [uuid for uuid in new if new[uuid].fragments != old[uuid].fragments]
+    changed = [uuid for uuid in new if trusted_coverage(new[uuid]) != trusted_coverage(old[uuid])]
     if not changed:
         return None
-    counts = [sum(len(side[uuid].fragments) for uuid in changed) for side in (old, new)]
+    counts = [sum(len(trusted_coverage(side[uuid])) for uuid in changed) for side in (old, new)]
     return f"coverage of {plural(len(changed), 'segment')} went from {counts[0]:,} to {plural(counts[1], 'fragment')}"
 
 

@@ -147,7 +147,7 @@ def _axis(columns: Sequence[Column]) -> str:
 
 @dataclass(frozen=True)
 class _Run:
-    """Neighbouring columns of which a segment has the same share."""
+    """Neighboring columns of which a segment has the same share."""
 
     first: int
     last: int

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from pennon.report.charts import meter, partitions_chart, ranges_chart
+from pennon.index.description import Chart
+from pennon.report.charts import bars, meter
 from pennon.report.facts import IndexFacts, SegmentFacts, TableFacts
 from pennon.report.layout_svg import PATTERNS, picture
 from pennon.report.style import STYLE
@@ -156,38 +157,20 @@ def _state(facts: SegmentFacts) -> str:
 
 
 def _balance(segments: Sequence[SegmentFacts]) -> str:
-    measured = [facts for facts in segments if facts.pages or facts.partitions]
-    largest = sorted(measured, key=lambda facts: -facts.segment.size_bytes)[:MAX_CHARTS]
-    charts = "".join(_chart(facts, several=len(measured) > 1) for facts in largest)
+    measured = [(facts, facts.description.chart) for facts in segments if facts.description.chart]
+    largest = sorted(measured, key=lambda each: -each[0].segment.size_bytes)[:MAX_CHARTS]
+    charts = "".join(_chart(facts, chart, several=len(measured) > 1) for facts, chart in largest)
     left = len(measured) - len(largest)
     more = f'<p class="quiet">The {len(largest)} largest segments; {left:,} more are not drawn.</p>' if left else ""
     return f'<div class="charts">{charts}</div>{more}' if charts else ""
 
 
-def _chart(facts: SegmentFacts, *, several: bool) -> str:
+def _chart(facts: SegmentFacts, chart: Chart, *, several: bool) -> str:
     of = f" of {escape(facts.segment.uuid[:8])}" if several else ""
-    if facts.partitions:
-        found = facts.partitions
-        empty = f"{plural(found.empty, 'is', 'are')} empty. " if found.empty else ""
-        text = (
-            f"The largest has {found.skew:.1f} times the mean of {found.mean:,.0f} rows; the median is "
-            f"{found.median:,}. {empty}A probe reads {found.imbalance:.2f} times what it would if all were alike."
-        )
-        high = found.bins[-1].high if found.bins else 0
-        scale = f'<div class="scale"><span>0 rows</span><span>{high:,} rows</span></div>'
-        title = f"{plural(found.partitions, 'partition')}{of} by size"
-        return f"<div><h4>{title}</h4>{partitions_chart(found)}{scale}<p>{escape(text)}</p></div>"
-    found = facts.pages
-    if found is None or not found.pages:
-        return f"<div><h4>Pages{of}</h4><p>There are none: no row had to be indexed.</p></div>"
-    ranges = len(found.range_pages)
-    text = f"{found.of_one_value:,} with a single value, {found.with_nulls:,} with NULLs."
-    if ranges > 1:
-        text = f"The largest range has {found.skew:.2f} times the mean. Pages: {text}"
-    title = f"{plural(found.pages, 'page')} in {plural(ranges, 'range')}{of}"
-    drawn = ranges_chart(found) if ranges > 1 else ""
-    scale = '<div class="scale"><span>lowest values</span><span>highest</span></div>' if ranges > 1 else ""
-    return f"<div><h4>{title}</h4>{drawn}{scale}<p>{escape(text)}</p></div>"
+    drawn = bars(chart.bars, chart.label) if chart.bars else ""
+    ends = "".join(f"<span>{escape(end)}</span>" for end in chart.ends or ())
+    scale = f'<div class="scale">{ends}</div>' if ends else ""
+    return f"<div><h4>{escape(chart.title)}{of}</h4>{drawn}{scale}<p>{escape(chart.text)}</p></div>"
 
 
 def _reuse(facts: TableFacts) -> str:

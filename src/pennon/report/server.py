@@ -1,4 +1,4 @@
-"""The report, served live to browsers on this machine: every request draws the newest version anew."""
+"""The report, served live to browsers on this machine: every request draws the newest version again."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _harm(index: IndexFacts) -> Iterator[str]:
         yield f"{plural(len(damaged), 'segment')} cannot be read ({damaged[0].problem})"
     if index.overlapping_fragments:
         over = plural(index.overlapping_fragments, "fragment")
-        yield f"several segments cover the same {over}, where stock Lance may err; optimize it"
+        yield f"several segments cover the same {over}, where pylance may err; optimize it"
 
 
 def _costs(index: IndexFacts) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Errors as one line: Spark prints the trace of whatever a data source or a function raises."""
+"""Errors as one line: Spark prints the traceback of whatever a data source or a function raises."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pennon.errors import PennonError
 
 
 @contextmanager
-def plainly() -> Generator[None]:
-    """Raises Pennon's own errors anew, without the errors they came from and the calls they came through."""
+def without_traceback() -> Generator[None]:
+    """Raise errors of Pennon again without their causes and tracebacks."""
     try:
         yield
     except PennonError as error:

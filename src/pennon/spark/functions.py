@@ -12,18 +12,19 @@ from pyspark.sql import types as st
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
 from pennon.errors import InvalidArgument
-from pennon.format.snapshot import ADDRESS, ROW_ID, Pin, Snapshot
+from pennon.format.rows import ADDRESS, ROW_ID
+from pennon.format.snapshot import Pin, Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
 from pennon.query.inventory import Index, list_indices
-from pennon.query.scan.execute import ScanRequest
 from pennon.query.scan.explain import explain
-from pennon.query.search.request import SearchRequest
+from pennon.query.scan.request import ScanRequest
+from pennon.query.search.request import SearchRequest, check_option_names
 from pennon.query.search.result_table import DISTANCE
 from pennon.query.search.run import search
-from pennon.redact import is_secret
-from pennon.spark.errors import plainly
+from pennon.secrets import is_secret
+from pennon.spark.errors import without_traceback
 from pennon.spark.source import chosen_columns
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
 
@@ -65,16 +66,16 @@ def table_functions(storage: Storage) -> dict[str, tuple[type, str | None]]:
             k: AnalyzeArgument | None = None,
             **options: AnalyzeArgument,
         ) -> SearchSchema:
-            with plainly():
+            with without_traceback():
                 return _search_schema(storage, query, {"uri": uri, "column": column, **options})
 
         def eval(self, uri: str, column: str, query: Any, k: int = 10, **options: Any) -> Rows:
-            with plainly():
+            with without_traceback():
                 yield from _search(self._result, column, query, k, options)
 
     class PennonIndices:
         def eval(self, uri: str, version: int | None = None, storage_options: Storage | None = None) -> Rows:
-            with plainly():
+            with without_traceback():
                 yield from _index_rows(_open(uri, version, _joined(storage, storage_options)))
 
     class PennonExplain:
@@ -85,7 +86,7 @@ def table_functions(storage: Storage) -> dict[str, tuple[type, str | None]]:
             version: int | None = None,
             storage_options: Storage | None = None,
         ) -> Rows:
-            with plainly():
+            with without_traceback():
                 yield from _plan_rows(_open(uri, version, _joined(storage, storage_options)), filter)
 
     return {
@@ -106,8 +107,8 @@ def _search_schema(storage: Storage, query: AnalyzeArgument, given: Mapping[str,
     known: dict[str, Any] = {name: argument.value for name, argument in given.items()}
     snapshot = _open(known["uri"], known.get("version"), _joined(storage, known.get("storage_options")))
     snapshot.column(known["column"])
-    _request(known["column"], 1, {name: True for name in given if name not in ("uri", "column")})  # knows the names
-    schema: pa.Schema = snapshot.dataset.schema
+    check_option_names(given.keys() - {"uri", "column", "version", "storage_options"})
+    schema: pa.Schema = snapshot.schema
     names = [name for name in known.get("columns") or schema.names if name != DISTANCE]
     names += [name for name, key in ((ROW_ID, "with_row_id"), (ADDRESS, "with_row_address")) if known.get(key)]
     names = list(dict.fromkeys(names))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pennon.errors import InvalidArgument
 from pennon.format.store import Location
 from pennon.query.scan.tasks import ROWS_PER_PART
+from pennon.text import did_you_mean
 
 # Spark hands over keys in lower case.
 STORAGE = "storage."
@@ -87,9 +87,7 @@ def _location(options: Mapping[str, str]) -> Location:
         raise InvalidArgument("Spark's catalog cannot hold tables of the format pennon", VIEW)
     for name in options:
         if name not in known and not name.startswith(STORAGE):
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)} and {STORAGE}<key>"
-            raise InvalidArgument(f"there is no option {name!r}", hint)
+            raise InvalidArgument(f"there is no option {name!r}", did_you_mean(name, (*known, f"{STORAGE}<key>")))
     if not options.get("path"):
         raise InvalidArgument(
             "no table is named", f"Give its address to load() or save(), or as the option path. {VIEW}"

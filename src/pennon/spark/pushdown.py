@@ -17,7 +17,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as ds
 
-from pennon.format.snapshot import ADDRESS, ROW_ID
+from pennon.format.rows import ADDRESS, ROW_ID
+from pennon.text import sql_identifier
 
 # Lance reads decimals exactly up to this many digits, and takes some instants to nanoseconds on its way.
 DECIMAL_DIGITS = 15
@@ -195,7 +196,7 @@ def _column(path: tuple[str, ...], schema: pa.Schema) -> _Column | None:
         found = found.field(places[0]).type
     if found is schema:
         return None
-    return _Column(".".join(f"`{part.replace('`', '``')}`" for part in path), found)
+    return _Column(".".join(map(sql_identifier, path)), found)
 
 
 def _quoted(text: str) -> str:

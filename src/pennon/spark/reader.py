@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from pennon.format.snapshot import ADDRESS, ROW_ID, Pin
+from pennon.format.rows import ADDRESS, ROW_ID
+from pennon.format.snapshot import Pin
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
-from pennon.query.scan.execute import ScanRequest
+from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import Part, plan_parts, read_part
-from pennon.spark.errors import plainly
+from pennon.spark.errors import without_traceback
 from pennon.spark.pushdown import conjunction, push
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
 
@@ -64,7 +65,7 @@ class PennonReader(DataSourceReader):
         self.plan = plan
 
     def partitions(self) -> list[InputPartition]:
-        with plainly():
+        with without_traceback():
             partitions: list[InputPartition] = [PennonPartition(part) for part in self.plan.parts()]
         LOG.info("%s, version %d: %s", self.plan.pin.location.shown, self.plan.pin.version, partitions)
         return partitions
@@ -74,7 +75,7 @@ class PennonReader(DataSourceReader):
         if partition is None or partition.value is None:
             return
         wire = arrow_schema(spark_schema(self.plan.schema))
-        with plainly():
+        with without_traceback():
             for batch in read_part(self.plan.pin, partition.value, self.plan.request):
                 if batch.num_rows:
                     yield cast_batch(batch, wire)

@@ -13,9 +13,9 @@ from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
-from pennon.query.scan.execute import ScanRequest
 from pennon.query.scan.explain import Explanation
 from pennon.query.scan.explain import explain as explain_scan
+from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import ROWS_PER_PART, Part, plan_parts
 from pennon.spark.functions import table_functions
 from pennon.spark.options import SECRET_STORAGE

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
-
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from pennon.errors import ColumnNotFound, InvalidArgument
-from pennon.format.snapshot import ADDRESS, ROW_ID, Pin, Snapshot
+from pennon.format.rows import ADDRESS, ROW_ID
+from pennon.format.snapshot import Pin, Snapshot
 from pennon.query.scan.execute import parse
-from pennon.spark.errors import plainly
+from pennon.spark.errors import without_traceback
 from pennon.spark.options import ReadOptions, read_options, write_options
 from pennon.spark.reader import PennonReader, PushingReader, ReadPlan
 from pennon.spark.types import spark_schema
 from pennon.spark.writer import PennonWriter, plan_write
+from pennon.text import did_you_mean
 
 
 class PennonSource(DataSource):
@@ -28,12 +28,12 @@ class PennonSource(DataSource):
         return "pennon"
 
     def schema(self) -> StructType:
-        with plainly():
+        with without_traceback():
             return spark_schema(self._plan().schema)
 
     def reader(self, schema: StructType) -> PennonReader:
         """A schema that the user gave chooses among the columns; their types are the table's."""
-        with plainly():
+        with without_traceback():
             plan = self._plan()
             known = spark_schema(plan.schema)
             if schema.names != known.names:
@@ -48,7 +48,7 @@ class PennonSource(DataSource):
             return PushingReader(plan) if read_options(self.options).pushdown else PennonReader(plan)
 
     def writer(self, schema: StructType, overwrite: bool) -> PennonWriter:
-        with plainly():
+        with without_traceback():
             return PennonWriter(plan_write(write_options(self.options), schema, overwrite))
 
     def _plan(self) -> ReadPlan:
@@ -62,7 +62,7 @@ class PennonSource(DataSource):
 
 
 def plan_read(pin: Pin, options: ReadOptions) -> ReadPlan:
-    fields: pa.Schema = pin.open().dataset.schema
+    fields: pa.Schema = pin.open().schema
     names = list(fields.names if options.columns is None else options.columns)
     names += [n for n, asked in ((ROW_ID, options.with_row_id), (ADDRESS, options.with_row_address)) if asked]
     return ReadPlan(
@@ -78,10 +78,8 @@ def chosen_columns(schema: pa.Schema, names: list[str], table: str) -> pa.Schema
     """Columns of a table, which may be its metadata columns."""
     for name in names:
         if name not in (ROW_ID, ADDRESS) and schema.get_field_index(name) < 0:
-            near = difflib.get_close_matches(name, schema.names, n=3) or schema.names[:10]
-            raise ColumnNotFound(
-                f"table {table} has no top-level column {name!r}", f"Did you mean one of: {', '.join(near)}?"
-            )
+            problem = f"table {table} has no top-level column {name!r}"
+            raise ColumnNotFound(problem, did_you_mean(name, schema.names))
     return pa.schema(
         [pa.field(name, pa.uint64()) if name in (ROW_ID, ADDRESS) else schema.field(name) for name in names]
     )

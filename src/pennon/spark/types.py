@@ -7,9 +7,8 @@ import pyarrow.compute as pc
 from pyspark.sql import types as st
 
 from pennon.errors import InvalidArgument, UnsupportedColumn
-from pennon.format.snapshot import ADDRESS, ROW_ID
+from pennon.format.rows import ADDRESS, ROW_ID
 
-MAX_PRECISION = 38
 # Row ids and addresses are unsigned in Lance, and always small enough for Spark's bigint.
 METADATA_TYPES: dict[str, st.DataType] = {ROW_ID: st.LongType(), ADDRESS: st.LongType()}
 

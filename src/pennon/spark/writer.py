@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,10 +11,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.append import Target, commit_rows, delete_rows, find_table, write_rows
-from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
-from pennon.spark.errors import plainly
+from pennon.format.rows import ADDRESS, ROW_ID
+from pennon.format.snapshot import Snapshot
+from pennon.spark.errors import without_traceback
 from pennon.spark.options import WriteOptions
 from pennon.spark.types import arrow_type, cast_batch, spark_type
+from pennon.text import nearest_names
 
 # Spark's types whose values the later ones hold as well.
 _WIDER = (
@@ -36,16 +37,16 @@ class PennonWriter(DataSourceArrowWriter):
         self.target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        with plainly():
+        with without_traceback():
             rows = (cast_batch(batch, self.target.schema) for batch in iterator if batch.num_rows)
             return Written(tuple(write_rows(self.target, rows)))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        with plainly():
+        with without_traceback():
             commit_rows(self.target, _fragments(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        with plainly():
+        with without_traceback():
             delete_rows(self.target, _fragments(messages))
 
 
@@ -102,7 +103,7 @@ def _new_field(field: st.StructField, options: WriteOptions) -> pa.Field:
 
 def _kept_field(field: st.StructField, table: Snapshot, options: WriteOptions) -> pa.Field:
     """A column that stays what it is keeps its type: vectors stay vectors."""
-    schema: pa.Schema = table.dataset.schema
+    schema: pa.Schema = table.schema
     place = schema.get_field_index(field.name)
     if place >= 0 and field.name not in dict(options.vector_columns):
         own = schema.field(place)
@@ -113,11 +114,11 @@ def _kept_field(field: st.StructField, table: Snapshot, options: WriteOptions) -
 
 def _same_fields(schema: st.StructType, table: Snapshot) -> list[pa.Field]:
     """The table's own fields, if the rows have them all and no other."""
-    fields: list[pa.Field] = list(table.dataset.schema)
+    fields: list[pa.Field] = list(table.schema)
     names = [field.name for field in fields]
     for name in schema.names:
         if name not in names:
-            near = ", ".join(difflib.get_close_matches(name, names, n=3) or names[:10])
+            near = ", ".join(nearest_names(name, names))
             raise ColumnNotFound(f"table {table.uri} has no column {name!r}", f"Rename or drop it; near to it: {near}")
     for field in fields:
         if field.name not in schema.names:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import string
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
 from pennon.errors import InvalidFilter
-from pennon.query.filter.key_spans import Order, order_of
+from pennon.format.schema import quote_identifier
+from pennon.index.key_spans import Order, order_of
 from pennon.query.filter.syntax import Name
+from pennon.text import did_you_mean
 
 
 class Columns:
@@ -33,10 +34,14 @@ class Columns:
             or any(known.startswith(f"{path}.") for known in self.types)
         ):
             return None
-        close = difflib.get_close_matches(path, self.types, n=3) or list(self.types)[:8]
         raise InvalidFilter(
-            f"The filter names a column the table does not have: {path}", f"Columns near to it: {', '.join(close)}."
+            f"The filter names a column the table does not have: {path}", did_you_mean(path, self.types)
         )
+
+    def exactly(self, name: Name) -> tuple[str, pa.DataType] | None:
+        """The path and the type of a column spelled as the table spells it, as arguments of functions must be."""
+        path = _path(name.parts)
+        return (path, self.types[path]) if path in self.types else None
 
     def _any_case(self, parts: list[str]) -> str:
         """The path with its first part spelled as the table does: Lance minds the case of the others, but not its."""
@@ -49,4 +54,4 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def _path(parts: Iterable[str]) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" if "." in part or "`" in part else part for part in parts)
+    return ".".join(map(quote_identifier, parts))

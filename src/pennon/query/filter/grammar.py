@@ -5,16 +5,17 @@ from __future__ import annotations
 from pennon.query.filter.literals import Literal, SqlType, number
 from pennon.query.filter.syntax import (
     Between,
+    Call,
     Comparison,
     Constant,
     Expression,
     In,
     Is,
+    Items,
     Like,
     Logic,
     Name,
     Not,
-    StartsWith,
 )
 from pennon.query.filter.tokens import Broken, NotUnderstood, Tokens, constant
 
@@ -49,10 +50,26 @@ _RESERVED = _words(
 )
 # Words that SQL lets follow a literal, though this grammar does not.
 _CONTINUATIONS = _words(
-    "AS AT CLUSTER COLLATE CONNECT DISTRIBUTE DIV ESCAPE EXCEPT FETCH FOR FORMAT GLOB GROUP HAVING INTERSECT INTO "
-    "LATERAL LIMIT MATCH MEMBER MINUS NOT NOTNULL OFFSET OPERATOR ORDER OVERLAPS PREWHERE QUALIFY REGEXP RLIKE "
-    "SETTINGS SIMILAR SORT START UNION WINDOW XOR"
+    "AS AT COLLATE DIV ESCAPE GLOB MATCH MEMBER NOT NOTNULL OPERATOR OVERLAPS REGEXP RLIKE SIMILAR XOR"
 )
+# Words that begin the next clause of a statement. Lance takes the filter up to there and ignores the rest.
+_CLAUSES = _words(
+    "CLUSTER CONNECT DISTRIBUTE EXCEPT FETCH FOR FORMAT GROUP HAVING INTERSECT INTO LATERAL LIMIT MINUS OFFSET ORDER "
+    "PREWHERE QUALIFY SETTINGS SORT START UNION WINDOW"
+)
+# Functions that indices answer, with the name that stands for all spellings of one.
+_FUNCTIONS = {
+    "STARTS_WITH": "starts_with",
+    "CONTAINS": "contains",
+    "REGEXP_LIKE": "regexp_like",
+    "REGEXP_MATCH": "regexp_match",
+    "ARRAY_HAS": "array_has",
+    "ARRAY_CONTAINS": "array_has",
+    "LIST_HAS": "array_has",
+    "LIST_CONTAINS": "array_has",
+    "ARRAY_HAS_ANY": "array_has_any",
+    "ARRAY_HAS_ALL": "array_has_all",
+}
 _MAX_DEPTH = 48  # Lance refuses deeper nesting than about this.
 
 
@@ -67,9 +84,11 @@ class _Reader(Tokens):
             return expression
         if self.text == ")":
             raise Broken("this ')' closes nothing", self.start)
-        past_literal = self.past_kind in ("number", "string", "binary")
-        if past_literal and self.kind == "word" and self.text.upper() not in _CONTINUATIONS:
-            # Lance would take the filter up to here and drop the rest without a word.
+        if self.kind == "word" and self.text.upper() in _CLAUSES:
+            raise Broken(f"{self.text!r} follows the filter", self.start)
+        past_value = self.past_kind in ("number", "string", "binary") or self.sql[self.past_end - 1] == ")"
+        if past_value and self.kind == "word" and self.text.upper() not in _CONTINUATIONS:
+            # Lance would take the filter up to here and ignore the rest silently.
             raise Broken(f"there should be an operator before {self.text!r}", self.start)
         raise NotUnderstood
 
@@ -103,6 +122,8 @@ class _Reader(Tokens):
             return self.name()
         if kind == "end":
             raise Broken("an expression is missing at the end", start)
+        if text in ("[", "]"):
+            raise NotUnderstood
         if kind == "sign" and text not in "(-+":
             raise Broken(f"there should be an expression instead of {text!r}", start)
         self.advance()
@@ -162,14 +183,14 @@ class _Reader(Tokens):
             if type_ and self.text == ")" and isinstance(inner, Constant):
                 self.advance()
                 return Constant(Literal("cast", inner.literal, type_), start=start, end=self.past_end)
-        elif function == "STARTS_WITH" and self.text != ")":
-            arguments = [self.expression(0)]
-            while self.text == ",":
-                self.advance()
-                arguments.append(self.expression(0))
-            if len(arguments) == 2:
-                self.take(")")
-                return StartsWith(*arguments, start=start, end=self.past_end)
+        elif function in _FUNCTIONS:
+            first, depth = self.start, self.depth
+            try:
+                arguments = self.arguments()
+                return Call(_FUNCTIONS[function], arguments, start=start, end=self.past_end)
+            except NotUnderstood:
+                self.depth = depth
+                self.go_back(first)
         unclosed = 1
         while unclosed:  # Whatever the arguments are, they end at the matching parenthesis.
             if self.kind == "end":
@@ -177,6 +198,33 @@ class _Reader(Tokens):
             unclosed += (self.text == "(") - (self.text == ")")
             self.advance()
         return Expression(start=start, end=self.past_end)
+
+    def arguments(self) -> list[Expression]:
+        """What a parenthesis holds that is open already."""
+        found: list[Expression] = []
+        while self.text != ")":
+            found.append(self.items() if self.text == "[" else self.expression(0))
+            if self.text != ")":
+                self.take(",")
+                if self.text == ")":
+                    raise NotUnderstood
+        self.advance()
+        return found
+
+    def items(self) -> Expression:
+        start, literals = self.start, list[Literal]()
+        self.advance()
+        while self.text != "]":
+            item = self.expression(0)
+            if not isinstance(item, Constant):
+                raise NotUnderstood
+            literals.append(item.literal)
+            if self.text != "]":
+                self.take(",")
+                if self.text == "]":
+                    raise NotUnderstood
+        self.advance()
+        return Items(literals, start=start, end=self.past_end)
 
     def cast(self, operand: Expression) -> Expression:
         self.advance()
@@ -242,8 +290,8 @@ class _Reader(Tokens):
             if self.kind != "string":
                 raise NotUnderstood
             self.advance()
-        elif operator == "LIKE":
-            return Like(operand, pattern, negated, start=operand.start, end=pattern.end)
+        else:
+            return Like(operand, pattern, negated, operator == "ILIKE", start=operand.start, end=pattern.end)
         return Expression(start=operand.start, end=self.past_end)
 
     def membership(self, operand: Expression, negated: bool) -> Expression:

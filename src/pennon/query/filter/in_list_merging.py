@@ -1,9 +1,9 @@
-"""Where DataFusion answers otherwise than SQL: IN lists on one column that it melts into one.
+"""DataFusion merges IN lists on one column and loses NULL semantics; such conditions are left to the scan.
 
-Its simplifier forgets about NULL on the way. `i NOT IN (1, 2) OR i NOT IN (3, 4)` keeps the rows where i is NULL, and
-so does `NOT (i IN (1, 2) AND i IN (3, 4))`; `i IN (1, 2) AND i NOT IN (1, NULL)` keeps 2. Indices would answer what SQL
-says, and an answer may not depend on which fragments an index covers, so such conditions are left to the scan. Lists
-that are neither negated nor below a NOT melt rightly, and so do lists in different conditions of one AND, NULL aside.
+`i NOT IN (1, 2) OR i NOT IN (3, 4)` keeps the rows where i is NULL, and so does `NOT (i IN (1, 2) AND i IN (3, 4))`;
+`i IN (1, 2) AND i NOT IN (1, NULL)` keeps 2. Indices would answer by SQL's rules, and an answer may not depend on which
+fragments an index covers. Lists that are neither negated nor below a NOT are merged correctly, and so are lists in
+different conditions of one AND, NULL aside.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pennon.query.filter.columns import Columns
 from pennon.query.filter.literals import Literal
 from pennon.query.filter.syntax import (
     Between,
+    Call,
     Comparison,
     Constant,
     Expression,
@@ -26,26 +27,25 @@ from pennon.query.filter.syntax import (
     Logic,
     Name,
     Not,
-    StartsWith,
 )
 
 
 @dataclass(frozen=True)
-class Melting:
+class InListMerging:
     """Finds the conditions of one filter that DataFusion would get wrong."""
 
     sql: str
     columns: Columns
 
-    def spoils_filter(self, conditions: list[Expression]) -> bool:
+    def affects_filter(self, conditions: list[Expression]) -> bool:
         """Whether the conditions, which AND joins, may not be taken apart."""
         lists = [found for condition in conditions for found in self.lists(condition, below_not=False)]
-        return any(found.negative and found.holds_null and _melts(found, lists) for found in lists)
+        return any(found.negative and found.holds_null and _merges(found, lists) for found in lists)
 
-    def spoils(self, condition: Expression) -> bool:
+    def affects(self, condition: Expression) -> bool:
         """Whether a single one of them may not be taken apart."""
         lists = list(self.lists(condition, below_not=False)) if isinstance(condition, Logic | Not) else []
-        return any(found.negative and _melts(found, lists) for found in lists)
+        return any(found.negative and _merges(found, lists) for found in lists)
 
     def lists(self, expression: Expression, below_not: bool) -> Iterator[_List]:
         """The conditions that DataFusion sees as IN lists; a float compared with a zero is one, of both zeros."""
@@ -66,7 +66,7 @@ class Melting:
                 yield from self.zeros(name, [literal], expression.operator != "=" or below_not)
             case Between(operand=Name() as name, low=Constant(literal=low), high=Constant(literal=high)):
                 yield from self.zeros(name, [low, high], negative=True)
-            case Name() | Constant() | Is(operand=Name()) | Like(operand=Name(), pattern=Constant()) | StartsWith():
+            case Name() | Constant() | Is(operand=Name() | Call()) | Like(operand=Name(), pattern=Constant()) | Call():
                 return
             case _:
                 text = self.sql[expression.start : expression.end].lower()
@@ -89,5 +89,5 @@ class _List(NamedTuple):
     holds_null: bool = False
 
 
-def _melts(found: _List, lists: list[_List]) -> bool:
+def _merges(found: _List, lists: list[_List]) -> bool:
     return sum(not found.path or other.path in (found.path, "") for other in lists) > 1

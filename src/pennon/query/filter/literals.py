@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pennon.query.filter.key_spans import Key, Order, float_key
+from pennon.index.key_spans import Key, Order, float_key
 
 MAX_INT64 = (1 << 63) - 1
 MAX_UINT64 = (1 << 64) - 1

@@ -13,15 +13,15 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from pennon.errors import InvalidFilter
+from pennon.index.conditions import ColumnRanges, ContainsText, HasLabels
+from pennon.index.key_spans import Order, Span, Spans, order_of, union
 from pennon.query.filter.columns import Columns
 from pennon.query.filter.grammar import read
-from pennon.query.filter.in_list_merging import Melting
-from pennon.query.filter.key_spans import Order, Span, Spans, union
+from pennon.query.filter.in_list_merging import InListMerging
 from pennon.query.filter.literals import Literal, Place, locate
 from pennon.query.filter.predicate import (
     ALWAYS_FALSE,
     ALWAYS_TRUE,
-    ColumnRanges,
     Node,
     Opaque,
     conjunction,
@@ -29,17 +29,19 @@ from pennon.query.filter.predicate import (
 )
 from pennon.query.filter.syntax import (
     Between,
+    Call,
     Comparison,
     Constant,
     Expression,
     In,
     Is,
+    Items,
     Like,
     Logic,
     Name,
     Not,
-    StartsWith,
 )
+from pennon.query.filter.text_pieces import like_pieces, regex_pieces
 from pennon.query.filter.tokens import Broken, NotUnderstood
 
 _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -52,15 +54,15 @@ def parse_filter(sql: str, columns: Mapping[str, pa.DataType]) -> Node:
     The keys of `columns` are column paths: `user_id`, or `a.b` for a field of a struct.
     """
     if not sql.strip():
-        raise InvalidFilter("The filter is empty", "Leave it out to read every row.")
+        raise InvalidFilter("the filter is empty", "Leave it out to read every row")
     try:
         expression = read(sql)
     except NotUnderstood:
         return Opaque(sql)
     except Broken as error:
         raise InvalidFilter(
-            f"The filter does not parse at position {error.position}, {error.problem}: {sql!r}",
-            "Quote text in single quotes and odd column names in backticks: `user id` = 42 AND name LIKE 'a%'.",
+            f"the filter does not parse at position {error.position}, {error.problem}: {sql!r}",
+            _remedy(error.problem),
         ) from None
     return _Binder(sql, columns).bind_filter(expression)
 
@@ -75,17 +77,17 @@ class _Binder:
     def __init__(self, sql: str, columns: Mapping[str, pa.DataType]) -> None:
         self.sql = sql
         self.columns = Columns(columns)
-        self.melting = Melting(sql, self.columns)
+        self.in_lists = InListMerging(sql, self.columns)
 
     def bind_filter(self, expression: Expression) -> Node:
         conditions = (
             expression.operands if isinstance(expression, Logic) and expression.operator == "AND" else [expression]
         )
-        if self.melting.spoils_filter(conditions):
+        if self.in_lists.affects_filter(conditions):
             return Opaque(self.sql)
         return conjunction(
             self.opaque(condition, negated=False, adopted=True)
-            if self.melting.spoils(condition)
+            if self.in_lists.affects(condition)
             else self.bind(condition, negated=False, adopted=True)
             for condition in conditions
         )
@@ -126,12 +128,14 @@ class _Binder:
                 return None if None in ends else join(end for end in ends if end is not None)
             case In(operand=Name() as name):
                 return self.membership(name, expression.literals, negated != expression.negated, adopted)
+            case Is(operand=Call(function="regexp_match", arguments=arguments), what="NULL"):
+                return self.matching(arguments) if expression.negated != negated else None
             case Is(operand=Name() as name):
                 return self.test(name, expression.what, negated != expression.negated)
             case Like(operand=Name() as name, pattern=Constant(literal=literal)):
-                return self.like(name, literal, negated != expression.negated)
-            case StartsWith(operand=Name() as name, prefix=Constant(literal=Literal(kind="string", value=prefix))):
-                return self.starting_with(name, prefix, negated)
+                return self.like(name, literal, negated != expression.negated, expression.any_case)
+            case Call(function=function, arguments=arguments):
+                return self.call(function, arguments, negated)
             case _:
                 return None
 
@@ -180,18 +184,77 @@ class _Binder:
         value = int((what == "TRUE") != negated)
         return ColumnRanges(path, order.type, (order.between(value, value),), nulls=negated)
 
-    def like(self, name: Name, pattern: Literal, negated: bool) -> Node | None:
+    def like(self, name: Name, pattern: Literal, negated: bool, any_case: bool) -> Node | None:
         if pattern.kind != "string":
             return None
         prefix = re.split(r"[%_\\]", pattern.value, maxsplit=1)[0]
         rest = pattern.value[len(prefix) :]
-        if not rest:
+        if not any_case and not rest:
             return self.comparison(name, "=", pattern, negated, adopted=False)
-        if not rest.strip("%"):
+        if not any_case and not rest.strip("%"):
             return self.starting_with(name, prefix, negated)
-        if negated or not prefix:
+        if negated:
             return None
-        return self.starting_with(name, prefix, negated, exact=False)
+        column = self.columns.find(name)
+        held = column and self.containing(column[0], column[1].type, like_pieces(pattern.value), any_case, exact=False)
+        start = self.starting_with(name, prefix, negated, exact=False) if prefix and not any_case else None
+        parts = [node for node in (start, held) if node is not None]
+        return conjunction(parts) if parts else None
+
+    def call(self, function: str, arguments: list[Expression], negated: bool) -> Node | None:
+        match function, arguments:
+            case "starts_with", [Name() as name, Constant(literal=Literal(kind="string", value=prefix))]:
+                return self.starting_with(name, prefix, negated)
+            case "contains", [Name() as name, Constant(literal=Literal(kind="string", value=text))] if not negated:
+                column = self.columns.exactly(name)
+                return column and self.containing(*column, (text,), any_case=False, exact=True)
+            case "regexp_like", _ if not negated:
+                return self.matching(arguments)
+            case "array_has", [Name() as name, Constant(literal=literal)] if literal.kind != "null":
+                return self.labels(name, [literal], every=False, negated=negated)
+            case (("array_has_any" | "array_has_all"), [Name() as name, Items(literals=literals)]) if literals:
+                return self.labels(name, literals, function == "array_has_all", negated)
+            case _:
+                return None
+
+    def matching(self, arguments: list[Expression]) -> Node | None:
+        """What must be in a text that a regular expression matches."""
+        match arguments:
+            case [Name() as name, Constant(literal=Literal(kind="string", value=pattern))]:
+                any_case = False
+            case [
+                Name() as name,
+                Constant(literal=Literal(kind="string", value=pattern)),
+                Constant(literal=Literal(kind="string", value="i")),
+            ]:
+                any_case = True
+            case _:
+                return None
+        column, pieces = self.columns.exactly(name), regex_pieces(pattern)
+        return column and self.containing(*column, pieces, any_case, exact=False)
+
+    def containing(
+        self, path: str, type_: pa.DataType, pieces: tuple[str, ...], any_case: bool, exact: bool
+    ) -> Node | None:
+        if not any(pieces) or order_of(type_).family != "string" or not all(map(_is_encodable, pieces)):
+            return None
+        return ContainsText(path, type_, pieces, any_case, exact)
+
+    def labels(self, name: Name, literals: list[Literal], every: bool, negated: bool) -> Node | None:
+        column = self.columns.exactly(name)
+        if column is None or not (pa.types.is_list(column[1]) or pa.types.is_large_list(column[1])):
+            return None
+        path, type_ = column
+        order = order_of(type_.value_type)
+        known = {"string": "string", "int": "int", "bool": "bool"}.get(order.family)
+        if any(literal.kind not in (known, "null") for literal in literals) or pa.types.is_uint64(type_.value_type):
+            return None  # DataFusion would convert the lists first, or refuse to
+        places = [locate(literal, order, adopted=False) for literal in literals if literal.kind != "null"]
+        if None in places:
+            return None
+        values = iter(order.scalars([place.low for place in places if place is not None]))
+        labels = tuple(None if literal.kind == "null" else next(values) for literal in literals)
+        return HasLabels(path, type_, labels, every, negated)
 
     def starting_with(self, name: Name, prefix: str, negated: bool, exact: bool = True) -> Node | None:
         column = self.columns.find(name)
@@ -201,6 +264,12 @@ class _Binder:
         beyond = _beyond(prefix)
         spans: Spans = ((order.below(prefix.encode()), order.below(beyond.encode()) if beyond else order.last),)
         return ColumnRanges(path, order.type, order.complement(spans) if negated else spans, exact=exact)
+
+
+def _remedy(problem: str) -> str:
+    if problem.endswith("follows the filter"):
+        return "Give a condition only; limit, order_by and columns are arguments of their own"
+    return "Quote text in single quotes and unusual column names in backticks: `user id` = 42 AND name LIKE 'a%'"
 
 
 def _compared(order: Order, operator: str, place: Place) -> Spans | None:

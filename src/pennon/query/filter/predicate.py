@@ -1,4 +1,4 @@
-"""What a filter asks of a table: ranges of single columns, and text only a scan can evaluate, joined by AND and OR.
+"""A filter as a tree: conditions on single columns and text that only a scan can evaluate, joined by AND and OR.
 
 There is no NOT. A filter keeps the rows for which it is TRUE, and the parser pushes every negation down to the leaves,
 so a node stands for the set of its TRUE rows: And is the intersection of its children, Or the union.
@@ -6,60 +6,12 @@ so a node stands for the set of its TRUE rows: And is the intersection of its ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 
-import pyarrow as pa
-
-from pennon.index.intervals import Interval
-from pennon.query.filter.key_spans import Spans, order_of, union
-
-
-@dataclass(frozen=True)
-class ColumnRanges:
-    """TRUE for the rows whose value lies in one of the sorted, disjoint spans, or is NULL if `nulls`.
-
-    When not `exact`, the ranges hold every TRUE row but may hold others too: the rows must be checked again.
-    """
-
-    column: str
-    type: pa.DataType
-    spans: Spans
-    nulls: bool = False
-    exact: bool = True
-
-    @cached_property
-    def intervals(self) -> tuple[Interval, ...]:
-        """The spans in Arrow values of exactly the column's type."""
-        order = order_of(self.type)
-        lows = [order.low(span) for span in self.spans]
-        highs = [order.high(span) for span in self.spans]
-        keys = dict.fromkeys(end[0] for end in chain(lows, highs) if end is not None)
-        values = dict(zip(keys, order.scalars(list(keys)), strict=True))
-        return tuple(
-            Interval(
-                None if low is None else values[low[0]],
-                low is not None and low[1],
-                None if high is None else values[high[0]],
-                high is not None and high[1],
-            )
-            for low, high in zip(lows, highs, strict=True)
-        )
-
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset((self.column,))
-
-    def __hash__(self) -> int:  # Planners key dictionaries by it, and there may be many thousand spans.
-        return hash((self.column, len(self.spans), self.spans[:1], self.nulls))
-
-    def __str__(self) -> str:
-        parts = [_text(interval) for interval in self.intervals[:4]] + ["NULL"] * self.nulls
-        if len(self.spans) > 4:
-            parts.insert(4, f"{len(self.spans) - 4} more")
-        return f"{self.column} in {{{'; '.join(parts)}}}{'' if self.exact else ' or near it'}"
+from pennon.index.conditions import ColumnRanges, Condition
+from pennon.index.key_spans import order_of, union
 
 
 @dataclass(frozen=True)
@@ -72,10 +24,6 @@ class Opaque:
     def exact(self) -> bool:
         return False
 
-    @property
-    def columns(self) -> frozenset[str]:
-        return frozenset()
-
     def __str__(self) -> str:
         return self.sql
 
@@ -86,13 +34,8 @@ class _Joined:
 
     @property
     def exact(self) -> bool:
-        """No row the ranges below give needs to be checked again."""
+        """No row that the conditions below select needs to be checked again."""
         return all(child.exact for child in self.children)
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns that ranges below speak of; those of opaque text are not known."""
-        return frozenset().union(*(child.columns for child in self.children))
 
 
 @dataclass(frozen=True)
@@ -111,7 +54,7 @@ class Or(_Joined):
         return " OR ".join(f"({child})" for child in self.children) or "FALSE"
 
 
-Node = ColumnRanges | Opaque | And | Or
+Node = Condition | Opaque | And | Or
 
 ALWAYS_TRUE = And(())
 ALWAYS_FALSE = Or(())
@@ -166,16 +109,17 @@ def _intersection(group: Sequence[ColumnRanges]) -> ColumnRanges:
 
 
 def _holds_everything(node: ColumnRanges) -> bool:
-    return node.exact and node.nulls and node.spans == order_of(node.type).everything
+    return node.exact and node.nulls and node.is_everything
 
 
 def _joined(kind: type[And | Or], nodes: list[Node]) -> Node:
     return nodes[0] if len(nodes) == 1 else kind(tuple(nodes))
 
 
-def _text(interval: Interval) -> str:
-    if interval.low is not None and interval.low is interval.high:
-        return str(interval.low)
-    low = "(" if interval.low is None else f"{'[' if interval.low_inclusive else '('}{interval.low}"
-    high = ")" if interval.high is None else f"{interval.high}{']' if interval.high_inclusive else ')'}"
-    return f"{low}, {high}"
+def conditions(node: Node | None) -> Iterator[Condition]:
+    """The conditions of a tree, from left to right."""
+    if isinstance(node, And | Or):
+        for child in node.children:
+            yield from conditions(child)
+    elif node is not None and not isinstance(node, Opaque):
+        yield node

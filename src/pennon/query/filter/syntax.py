@@ -1,4 +1,4 @@
-"""The syntax tree of a filter. Every node remembers where in the text it stands."""
+"""The syntax tree of a filter. Every node records where in the text it is."""
 
 from __future__ import annotations
 
@@ -76,12 +76,24 @@ class Is(Expression):
 
 @dataclass(slots=True, eq=False)
 class Like(Expression):
+    """LIKE, or ILIKE in `any_case`."""
+
     operand: Expression
     pattern: Expression
     negated: bool
+    any_case: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class StartsWith(Expression):
-    operand: Expression
-    prefix: Expression
+class Call(Expression):
+    """One of the functions that indices answer, by its name in lower case."""
+
+    function: str
+    arguments: list[Expression]
+
+
+@dataclass(slots=True, eq=False)
+class Items(Expression):
+    """An array of literals."""
+
+    literals: list[Literal]

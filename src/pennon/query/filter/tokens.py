@@ -1,7 +1,7 @@
-"""The words and signs of a filter, one at a time, as Lance's own tokenizer (sqlparser) sees them.
+"""The words and signs of a filter, one at a time, as Lance's own tokenizer (sqlparser) reads them.
 
-Wherever it is not sure to see the same it gives up: `NotUnderstood` says that the text may well be a filter, but only
-Lance can read it. `Broken` says that it is none.
+Wherever it may read something else it gives up: `NotUnderstood` means that the text may be a filter, but only Lance can
+read it. `Broken` means that it is not one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class NotUnderstood(Exception):
 
 
 class Broken(Exception):
-    """The filter is no SQL expression; `position` is the character where that shows."""
+    """The filter is not an SQL expression; `position` is the character where that shows."""
 
     def __init__(self, problem: str, position: int) -> None:
         super().__init__(problem)
@@ -29,12 +29,12 @@ _SPACE = r"[ \t\r\n]*"
 _STRING = r"'[^']*+(?:''[^']*+)*+'"
 _TOKEN = re.compile(
     rf"""{_SPACE}(?:
-     (?P<binary>[xX]'(?:[0-9A-Fa-f]{{2}})*')
+     (?P<binary>[xX]'(?:[0-9A-Fa-f]{{2}})*'|0x(?:[0-9A-Fa-f]{{2}})+(?![\w@$\#.]))
     |(?P<word>(?:[^\W\d]|[\#@])[\w@$\#]*)
     |(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w@$\#.]))
     |(?P<string>{_STRING}|"[^"]*+(?:""[^"]*+)*+")
     |(?P<quoted>`[^`]*+(?:``[^`]*+)*+`)
-    |(?P<sign><=(?!>)|>=|<>|!=|==(?!=)|\|\|(?!/)|::|=(?![=>])|<(?![=<>@|^])|>(?![=>^])|-(?![->])|/(?![*/])|[+*%(),.])
+    |(?P<sign><=(?!>)|>=|<>|!=|==(?!=)|\|\|(?!/)|::|=(?![=>])|<(?![=<>@|^])|>(?![=>^])|-(?![->])|/(?![*/])|[][+*%(),.])
     |(?P<end>\Z)
     )""",
     re.VERBOSE,
@@ -46,7 +46,7 @@ _ONE_STRING = re.compile(_STRING)
 
 
 class Tokens:
-    """A cursor over the text: `kind`, `text`, `start` and `end` tell of the token it stands on."""
+    """A cursor over the text: `kind`, `text`, `start` and `end` are those of the current token."""
 
     def __init__(self, sql: str) -> None:
         self.sql = sql
@@ -69,10 +69,18 @@ class Tokens:
         rest = self.sql[self.end :].lstrip(" \t\r\n")
         if rest[:1] in ("'", '"', "`"):
             raise Broken(f"this {rest[0]} is never closed", len(self.sql) - len(rest))
+        if rest[:1] == ";":
+            # Lance takes the filter up to here and ignores the rest.
+            raise Broken("';' follows the filter", len(self.sql) - len(rest))
         raise NotUnderstood
 
+    def go_back(self, start: int) -> None:
+        """Read again from a token that starts there."""
+        self.end = start
+        self.advance()
+
     def take(self, text: str) -> None:
-        """Steps over a token that must stand here."""
+        """Step over a token that must be here."""
         if self.text.upper() != text:
             if self.kind == "end":
                 raise Broken(f"{text!r} is missing at the end", self.start)
@@ -103,7 +111,7 @@ def constant(kind: str, text: str) -> Literal:
     if kind == "number":
         return number(text)
     if kind == "binary":
-        return Literal("binary", bytes.fromhex(text[2:-1]))
+        return Literal("binary", bytes.fromhex(text[2:].rstrip("'")))
     quote = text[0]
     return Literal("string", text[1:-1].replace(quote * 2, quote))
 

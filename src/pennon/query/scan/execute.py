@@ -2,81 +2,53 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap
 
-from pennon.errors import ColumnNotFound, InvalidArgument, InvalidFilter, PennonError
-from pennon.format.addresses import split_by_fragment
-from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
-from pennon.format.store import panics, reading
+from pennon.errors import InvalidArgument, InvalidFilter, PennonError
+from pennon.format.rows import ADDRESS, ScannedRows
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import translate_panics, translate_read_errors
 from pennon.query.catalog import Catalog
-from pennon.query.filter.parse import parse_filter
 from pennon.query.filter.predicate import Node
+from pennon.query.filter.reading import read_filter
 from pennon.query.scan.planner import Answer, Planner
+from pennon.query.scan.request import ScanRequest, check_request
 
 # Up to this many rows are fetched one by one; beyond it a scan limited to them is quicker.
 TAKE_LIMIT = 256
-METADATA_COLUMNS = (ROW_ID, ADDRESS)
-
-
-@dataclass(frozen=True)
-class ScanRequest:
-    """What to read. `columns=None` is every column."""
-
-    filter: str | None = None
-    columns: tuple[str, ...] | None = None
-    limit: int | None = None
-    with_row_id: bool = False
-    with_row_address: bool = False
-    batch_size: int | None = None
-
-    def options(self, checked: bool) -> dict[str, Any]:
-        """The scanner's options; a filter that the index answered exactly need not be checked again."""
-        return {
-            "columns": None if self.columns is None else list(self.columns),
-            "filter": None if checked else self.filter,
-            "with_row_id": self.with_row_id,
-            "batch_size": self.batch_size,
-        }
-
-
-def check_request(snapshot: Snapshot, request: ScanRequest) -> None:
-    for column in request.columns or ():
-        if snapshot.columns.find(column) is None and column not in METADATA_COLUMNS:
-            known = [c.path for c in snapshot.columns]
-            near = difflib.get_close_matches(column, known, n=3) or known[:10]
-            raise ColumnNotFound(
-                f"table {snapshot.uri} has no column {column!r}", f"Did you mean one of: {', '.join(near)}?"
-            )
-    for label, value, least in (("limit", request.limit, 0), ("batch_size", request.batch_size, 1)):
-        if value is not None and value < least:
-            raise InvalidArgument(f"{label} must be at least {least}, not {value}")
 
 
 def parse(snapshot: Snapshot, sql: str) -> Node:
-    return parse_filter(sql, snapshot.column_types)
+    return read_filter(sql, snapshot.column_types).node
+
+
+def prepared(snapshot: Snapshot, request: ScanRequest) -> ScanRequest:
+    """The request with its filter as Lance takes it. Whatever is wrong with it is reported here."""
+    check_request(snapshot, request)
+    if request.filter is None:
+        return request
+    return replace(request, filter=read_filter(request.filter, snapshot.column_types).sql)
 
 
 def scan(catalog: Catalog, request: ScanRequest) -> pa.Table:
     snapshot = catalog.snapshot
-    check_request(snapshot, request)
-    if request.filter is None:
-        rows = dict.fromkeys(snapshot.manifest.fragments)
-        with filter_errors(request.filter):
-            options = request.options(checked=True)
-            return snapshot.scanner(
-                rows, limit=request.limit, with_row_address=request.with_row_address, **options
-            ).to_table()
-    answer = Planner(catalog, parse(snapshot, request.filter)).answer()
+    request = prepared(snapshot, request)
+    if request.filter is None or request.include_deleted_rows or request.is_ordered:
+        rows, options = _whole(catalog, request)
+        with filter_errors(request.filter, request.expressions):
+            table = snapshot.scanner(rows, **options).to_table()
+        return table.drop_columns(_only_sorted_by(request))
+    answer = _answer(catalog, request)
     if _few(answer, request):
         columns = None if request.columns is None else list(request.columns)
-        taken = snapshot.take(answer.indexed.addresses, columns)
+        taken = snapshot.take(answer.indexed.rows.addresses(), columns)
         return taken.slice(0, request.limit) if request.limit is not None else taken
     return _merged(snapshot, answer, request)
 
@@ -85,31 +57,34 @@ def count(catalog: Catalog, sql: str | None) -> int:
     snapshot = catalog.snapshot
     if sql is None:
         return sum(fragment.live_rows for fragment in snapshot.manifest.fragments.values())
+    sql = read_filter(sql, snapshot.column_types).sql
     answer = Planner(catalog, parse(snapshot, sql), need_rows=False).answer()
     indexed = answer.indexed
-    total = len(indexed.addresses) if indexed.exact else 0
+    total = len(indexed.rows) if indexed.exact else 0
     with filter_errors(sql):
-        if not indexed.exact and len(indexed.addresses):
-            total += _count(snapshot, split_by_fragment(indexed.addresses), sql)
+        if not indexed.exact and len(indexed.rows):
+            total += _count(snapshot, indexed.rows.by_fragment, sql)
         if answer.scanned:
             total += _count(snapshot, dict.fromkeys(answer.scanned), sql)
     return total
 
 
 def scan_batches(catalog: Catalog, request: ScanRequest) -> Iterator[pa.RecordBatch]:
-    """The same rows as `scan`, lazily: first those that indices named, then those of scanned fragments."""
+    """The same rows as `scan`, lazily: first those that indices named, then those of scanned fragments. Where rows are
+    sorted or the first ones left out, the order is that of `scan`."""
     snapshot = catalog.snapshot
-    check_request(snapshot, request)
-    if request.filter is None:
-        parts = [(dict.fromkeys(snapshot.manifest.fragments), True)]
-    else:
-        answer = Planner(catalog, parse(snapshot, request.filter)).answer()
-        parts = [(rows, exact) for rows, exact in _parts(answer) if rows]
+    request = prepared(snapshot, request)
+    if request.filter is None or request.include_deleted_rows or request.is_ordered:
+        rows, options = _whole(catalog, request)
+        with filter_errors(request.filter, request.expressions):
+            for batch in snapshot.scanner(rows, **options).to_batches():
+                yield batch.drop_columns(_only_sorted_by(request))
+        return
     left = request.limit
-    for rows, exact in parts:
+    for rows, exact in _parts(_answer(catalog, request)):
         options = request.options(checked=exact)
-        scanner = snapshot.scanner(rows, limit=left, with_row_address=request.with_row_address, **options)
-        with filter_errors(request.filter):
+        with filter_errors(request.filter, request.expressions):
+            scanner = snapshot.scanner(rows, limit=left, with_row_address=request.with_row_address, **options)
             for batch in scanner.to_batches():
                 yield batch
                 left = None if left is None else left - batch.num_rows
@@ -117,34 +92,62 @@ def scan_batches(catalog: Catalog, request: ScanRequest) -> Iterator[pa.RecordBa
             return
 
 
-def _parts(answer: Answer) -> list[tuple[dict[int, Any], bool]]:
+def _whole(catalog: Catalog, request: ScanRequest) -> tuple[ScannedRows, dict[str, Any]]:
+    """Rows and options of one scan that sorts and counts the whole answer, whether an index named its rows or not."""
+    chosen = catalog.snapshot.manifest.fragments if request.fragments is None else request.fragments
+    rows: dict[int, BitMap | None] = dict.fromkeys(chosen)
+    exact = request.filter is None
+    if not exact and not request.include_deleted_rows:
+        parts = _parts(_answer(catalog, request))
+        rows = {fragment: offsets for part, _ in parts for fragment, offsets in part.items()}
+        exact = all(part_exact for _, part_exact in parts)
+    return rows, request.options(checked=exact) | {
+        "limit": request.limit,
+        "offset": request.offset or None,
+        "order_by": [astuple(ordering) for ordering in request.order_by],
+        "include_deleted_rows": request.include_deleted_rows or None,
+        "with_row_address": request.with_row_address or bool(request.order_by),
+    }
+
+
+def _only_sorted_by(request: ScanRequest) -> list[str]:
+    """pylance sorts by a column that it does not return only if it returns addresses; those nobody asked for."""
+    names = request.columns or [name for name, _ in request.expressions or ()]
+    return [ADDRESS] if request.order_by and not request.with_row_address and ADDRESS not in names else []
+
+
+def _answer(catalog: Catalog, request: ScanRequest) -> Answer:
+    """What the filter needs, in the fragments that the request is about."""
+    assert request.filter is not None
+    planner = Planner(catalog, parse(catalog.snapshot, request.filter))
+    answer = planner.answer()
+    if request.fragments is not None:
+        answer = answer.within(BitMap(request.fragments))
+    if request.fast_search and (covered := planner.covered()) is not None:
+        answer = answer.within(covered)
+    return answer
+
+
+def _parts(answer: Answer) -> list[tuple[ScannedRows, bool]]:
+    """Rows to read, and whether the filter need not be checked on them."""
     indexed = answer.indexed
-    return [(split_by_fragment(indexed.addresses), indexed.exact), (dict.fromkeys(answer.scanned), False)]
-
-
-def is_plain(columns: tuple[str, ...]) -> bool:
-    """Whether these are stored, top-level columns; fetched by row, others come in another shape or not at all."""
-    return bool(columns) and not any("." in column or column in METADATA_COLUMNS for column in columns)
+    parts = [(indexed.rows.by_fragment, indexed.exact), (dict.fromkeys(answer.scanned), False)]
+    return [(rows, exact) for rows, exact in parts if rows]
 
 
 def _few(answer: Answer, request: ScanRequest) -> bool:
     return (
-        answer.indexed.exact
-        and not answer.scanned
-        and 0 < len(answer.indexed.addresses) <= TAKE_LIMIT
-        and not request.with_row_id
-        and not request.with_row_address
-        and (request.columns is None or is_plain(request.columns))
+        answer.indexed.exact and not answer.scanned and 0 < len(answer.indexed.rows) <= TAKE_LIMIT and request.is_plain
     )
 
 
 def _merged(snapshot: Snapshot, answer: Answer, request: ScanRequest) -> pa.Table:
     """Rows of both parts. Table order is address order, so parts that interleave are sorted by address."""
-    parts = [(rows, exact) for rows, exact in _parts(answer) if rows]
+    parts = _parts(answer)
     interleaved = len(parts) == 2 and not max(parts[0][0]) < min(parts[1][0])
     with_address = request.with_row_address or interleaved
     tables: list[pa.Table] = []
-    with filter_errors(request.filter):
+    with filter_errors(request.filter, request.expressions):
         for rows, exact in parts:
             options = request.options(checked=exact)
             tables.append(
@@ -162,25 +165,32 @@ def _merged(snapshot: Snapshot, answer: Answer, request: ScanRequest) -> pa.Tabl
     return table.slice(0, request.limit) if request.limit is not None else table
 
 
-def _count(snapshot: Snapshot, rows: dict[int, Any], sql: str) -> int:
+def _count(snapshot: Snapshot, rows: ScannedRows, sql: str) -> int:
     scanner = snapshot.scanner(rows, columns=[], with_row_id=True, filter=sql)
     return sum(batch.num_rows for batch in scanner.to_batches())
 
 
 @contextmanager
-def filter_errors(sql: str | None) -> Generator[None]:
-    """pylance finds some faults of a filter only when it runs. What else it says is about the table's files."""
+def filter_errors(sql: str | None, expressions: tuple[tuple[str, str], ...] | None = None) -> Generator[None]:
+    """pylance finds some faults of a filter, or of the expressions of columns, only when it runs. Its other errors are
+    about the table's files."""
     try:
-        with panics("the rows of the table"):
+        with translate_panics("the rows of the table"):
             yield
     except PennonError:
         raise
     except (ValueError, OSError, pa.ArrowException) as error:
         text = str(error)
-        if sql is None or is_damage(error) or not any(word in text for word in _FILTER_WORDS):
-            with reading("the rows of the table"):
+        mistaken = USER_MISTAKE in text or (not is_damage(error) and any(word in text for word in _FILTER_WORDS))
+        if (sql is None and expressions is None) or not mistaken:
+            with translate_read_errors("the rows of the table"):
                 raise
         line = text.splitlines()[0].partition(", /")[0]
+        if expressions is not None:
+            where = f"the columns {dict(expressions)!r}" + (f" or the filter {sql!r}" if sql is not None else "")
+            raise InvalidArgument(
+                f"{where} cannot be evaluated: {line}", "Expressions are SQL over the table's columns, by new names"
+            ) from error
         remedy = "See the filter syntax in docs/scan.md"
         if "could not convert to literal of type 'Timestamp" in line or "of type 'Date" in line:
             remedy = "Write instants as timestamp '2026-01-31 12:00:00' and days as date '2026-01-31'"
@@ -192,6 +202,8 @@ def is_damage(error: Exception) -> bool:
     return any(word in str(error) for word in _DAMAGE_WORDS)
 
 
+# pylance begins every complaint about an argument with it.
+USER_MISTAKE = "Invalid user input"
 _DAMAGE_WORDS = ("corrupt", "Not found", "Parser error", "Io error", "IOError", "(IO)", "(Index)", "FRI ")
 _FILTER_WORDS = (
     "ilter",

@@ -6,9 +6,11 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pennon.index.kind import Precision
 from pennon.query.catalog import Catalog, Skipped
-from pennon.query.scan.execute import ScanRequest, parse, scan
+from pennon.query.scan.execute import parse, scan
 from pennon.query.scan.planner import Answer, Planner
+from pennon.query.scan.request import ScanRequest
 from pennon.text import in_lines
 
 
@@ -21,10 +23,12 @@ class IndexUse:
     segments: int
     pages: int
     estimated_rows: int
+    exact: bool = True
 
     def __str__(self) -> str:
         segments = f"{self.segments} segment{'' if self.segments == 1 else 's'}"
-        return f"{self.index}: {self.condition}; {segments}, {self.pages} pages, about {self.estimated_rows:,} rows"
+        rows = f"about {self.estimated_rows:,} rows{'' if self.exact else ' to be checked'}"
+        return f"{self.index}: {self.condition}; {segments}, {self.pages} pages, {rows}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Ex
             "skipped": answer.skipped,
         }
         if analyze:
-            changes |= {"rows_from_index": len(answer.indexed.addresses), "reads": answer.reads.reads}
+            changes |= {"rows_from_index": len(answer.indexed.rows), "reads": answer.reads.reads}
     if analyze:
         start = time.perf_counter()
         changes |= {"rows_returned": scan(catalog, request).num_rows}
@@ -108,7 +112,17 @@ def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Ex
 
 
 def index_uses(answer: Answer) -> tuple[IndexUse, ...]:
-    return tuple(IndexUse(u.name, str(u.condition), u.segments, u.estimate.pages, u.estimate.rows) for u in answer.used)
+    return tuple(
+        IndexUse(
+            used.name,
+            str(used.condition),
+            used.segments,
+            used.estimate.pages,
+            used.estimate.rows,
+            used.precision is Precision.EXACT,
+        )
+        for used in answer.used
+    )
 
 
 def some_ids(fragments: tuple[int, ...]) -> str:

@@ -1,22 +1,25 @@
-"""Turning a filter into parts: rows that indices name, and fragments that must be scanned."""
+"""Turning a filter into parts: rows that indices find, and fragments that must be scanned.
+
+Live fragments are grouped by the indices that cover them. In a group every condition is answered by one index exactly,
+or by all that find a superset of its rows, intersected; what no index answers is checked on the rows found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
-import numpy as np
 from pyroaring import BitMap
 
-from pennon.format.addresses import Addresses, in_fragments, sorted_unique
 from pennon.format.lance_file import ReadCounter, counting_reads
-from pennon.index.kind import Estimate
-from pennon.query.catalog import Catalog, Skipped, UnusableSegment, naming
-from pennon.query.filter.predicate import And, ColumnRanges, Node, Or
+from pennon.format.row_set import RowSet
+from pennon.index.conditions import Condition
+from pennon.index.kind import Estimate, Precision
+from pennon.query.catalog import Catalog, Skipped, UnusableSegment, UsableIndex, UsableSegment, attributing_errors
+from pennon.query.filter.predicate import And, Node, Opaque, Or, conditions
 
-# Fetching rows by address costs about twenty times a sequential read of a row: past this share, scan.
-SCAN_SHARE = 0.05
+# Reading a run of rows in the middle of a fragment costs about as much as this many more rows of a scan.
+RUN_COST = 19
 # Below this many rows either way is instant and the index saves reading the column.
 SMALL_RESULT = 10_000
 # A condition that would read this many times the rows of the most selective one is left to the check of the rows.
@@ -28,207 +31,253 @@ class IndexedPart:
     """Rows of covered fragments found by indices. When not exact, the filter must be checked on them."""
 
     fragments: BitMap
-    addresses: Addresses
+    rows: RowSet
     exact: bool
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a filter needs: rows named by indices (at most as many as `expected`), fragments to scan, and how that was
-    found out."""
+    """What a filter needs: rows found by indices (at most as many as `expected`), fragments to scan, and the indices
+    used for it."""
 
     indexed: IndexedPart
     scanned: BitMap
-    expected: int
+    expected: Estimate
     used: tuple[UsedIndex, ...]
     skipped: tuple[Skipped, ...]
     reads: ReadCounter
 
+    def within(self, fragments: BitMap) -> Answer:
+        """The part of the answer that is about some fragments."""
+        part = self.indexed
+        indexed = IndexedPart(part.fragments & fragments, part.rows.within(fragments), part.exact)
+        return replace(self, indexed=indexed, scanned=self.scanned & fragments)
+
 
 @dataclass(frozen=True)
 class UsedIndex:
-    """An index that took part: its condition, and what the search reads at most."""
+    """An index that takes part: its condition, and what the search reads at most."""
 
     name: str
-    condition: ColumnRanges
+    condition: Condition
     segments: int
     coverage: BitMap
     estimate: Estimate
+    precision: Precision
 
 
-@dataclass
-class _Group:
-    """Live fragments covered by the same set of indices, and the part of the filter those can answer."""
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """The segments of an index that answer a condition."""
 
-    fragments: BitMap
-    question: Node | None
-    exact: bool = False
+    index: UsableIndex
+    condition: Condition
+    segments: tuple[UsableSegment, ...]
+    coverage: BitMap
+    precision: Precision
+
+
+_Choices = dict[Condition, tuple[_Candidate, ...]]
 
 
 @dataclass
 class Planner:
-    """Plans one filter over one catalog; damaged segments are left out with a warning and planning starts again."""
+    """Plans one filter over one catalog. Segments that turn out damaged are excluded, and planning starts again."""
 
     catalog: Catalog
     node: Node
     need_rows: bool = True  # False: only their number, which indices can give without touching the table
     reads: ReadCounter = field(default_factory=ReadCounter)
-    _found: dict[ColumnRanges, Addresses] = field(default_factory=dict)
+    _estimates: dict[_Candidate, Estimate] = field(default_factory=dict)
+    _found: dict[_Candidate, RowSet] = field(default_factory=dict)
 
     def answer(self, search: bool = True) -> Answer:
-        """`search=False` plans from lookups alone and finds no addresses."""
+        """`search=False` plans from what is read when segments are opened, and finds no rows."""
         with counting_reads(self.reads):
             while True:
                 try:
                     return self._answer(search)
                 except UnusableSegment as unusable:
-                    self.catalog.leave_out(unusable)
+                    self.catalog.exclude(unusable)
+                    self._estimates.clear()
                     self._found.clear()
 
+    def covered(self) -> BitMap | None:
+        """The fragments that indices cover for every condition of the filter that they can answer, whether it is worth
+        it or not; None if no index helps."""
+        choices = {condition: tuple(self._candidates(condition)) for condition in conditions(self.node)}
+        question = answerable(self.node, {condition: found for condition, found in choices.items() if found})
+        if question is None or not list(conditions(question)):
+            return None
+        coverage = [BitMap.union(*(each.coverage for each in choices[asked])) for asked in conditions(question)]
+        return BitMap.intersection(BitMap(self.catalog.snapshot.manifest.live), *coverage)
+
     def _answer(self, search: bool) -> Answer:
-        groups = self._groups()
-        estimates = self._estimates(groups)
-        scanned, covered, exact, expected = BitMap(), BitMap(), True, 0
-        addresses: list[Addresses] = []
-        for group in groups:
-            if group.question is None or self._prefers_scan(group, estimates):
-                scanned |= group.fragments
-                continue
-            question = self._worthwhile(group.question, estimates)
-            covered |= group.fragments
-            exact = exact and group.exact and question is group.question
-            expected += _expected_rows(question, estimates)
-            if search:
-                addresses.append(self._evaluate(question, group.fragments))
-        found = _joined(addresses)
         manifest = self.catalog.snapshot.manifest
-        if self.need_rows and len(found) > SMALL_RESULT and len(found) > SCAN_SHARE * manifest.rows_in(covered):
-            return self._result(np.empty(0, dtype=np.uint64), BitMap(), scanned | covered, True, 0, estimates)
-        return self._result(found, covered, scanned, exact, expected, estimates)
+        scanned, covered, exact, expected = BitMap(), BitMap(), True, Estimate(0, 0)
+        found, used = RowSet.none(), dict[_Candidate, None]()
+        for fragments, candidates in self._groups():
+            choices = self._chosen(fragments, candidates)
+            question = answerable(self.node, choices)
+            if question is None:
+                scanned |= fragments
+                continue
+            is_exact = self.node.exact and question == self.node and all(map(_is_exact, choices.values()))
+            cost = self._expected(question, choices)
+            if self._reads_rows(is_exact) and self._too_costly(cost, 2 * manifest.rows_in(fragments)):
+                scanned |= fragments
+                continue
+            narrowed = self._worthwhile(question, choices)
+            covered |= fragments
+            exact = exact and is_exact and narrowed is question
+            expected += self._expected(narrowed, choices)
+            used |= dict.fromkeys(candidate for atom in conditions(question) for candidate in choices[atom])
+            if search:
+                found = found | self._evaluate(narrowed, choices, fragments)
+        actual = Estimate(0, len(found), min(len(found), expected.row_runs))
+        if search and self._reads_rows(exact) and self._too_costly(actual, manifest.rows_in(covered)):
+            return self._result(IndexedPart(BitMap(), RowSet.none(), True), scanned | covered, Estimate(0, 0), {})
+        return self._result(IndexedPart(covered, found, exact), scanned, expected, used)
 
-    def _result(
-        self,
-        found: Addresses,
-        covered: BitMap,
-        scanned: BitMap,
-        exact: bool,
-        expected: int,
-        estimates: dict[ColumnRanges, Estimate],
-    ) -> Answer:
-        used: list[UsedIndex] = []
-        if covered:
-            for atom, estimate in estimates.items():
-                index = self.catalog.by_column[atom.column]
-                used.append(UsedIndex(index.name, atom, len(index.segments), index.coverage, estimate))
-        part = IndexedPart(covered, found, exact)
-        return Answer(part, scanned, expected, tuple(used), tuple(self.catalog.skipped), self.reads)
+    def _result(self, part: IndexedPart, scanned: BitMap, expected: Estimate, used: dict[_Candidate, None]) -> Answer:
+        uses = tuple(self._used(candidate) for candidate in used)
+        return Answer(part, scanned, expected, uses, tuple(self.catalog.skipped), self.reads)
 
-    def _groups(self) -> list[_Group]:
-        split: list[tuple[frozenset[str], BitMap]] = [(frozenset(), BitMap(self.catalog.snapshot.manifest.live))]
-        for column in sorted(self.node.columns & self.catalog.by_column.keys()):
-            coverage = self.catalog.by_column[column].coverage
-            split = [
-                piece
-                for columns, fragments in split
-                for piece in ((columns | {column}, fragments & coverage), (columns, fragments - coverage))
-                if piece[1]
-            ]
-        groups: list[_Group] = []
-        for columns, fragments in split:
-            question = answerable(self.node, columns)
-            exact = question is not None and question == self.node and self.node.exact
-            groups.append(_Group(fragments, question, exact))
+    def _used(self, candidate: _Candidate) -> UsedIndex:
+        index, estimate = candidate.index, self._estimate(candidate)
+        return UsedIndex(
+            index.name, candidate.condition, len(candidate.segments), candidate.coverage, estimate, candidate.precision
+        )
+
+    def _reads_rows(self, exact: bool) -> bool:
+        return self.need_rows or not exact
+
+    def _too_costly(self, cost: Estimate, rows: int) -> bool:
+        """Whether a scan of `rows` rows is cheaper than fetching what indices find."""
+        return cost.rows > SMALL_RESULT and _fetching(cost) > rows
+
+    def _groups(self) -> list[tuple[BitMap, list[_Candidate]]]:
+        """Live fragments that the same candidates cover, with those."""
+        groups: list[tuple[BitMap, list[_Candidate]]] = [(BitMap(self.catalog.snapshot.manifest.live), [])]
+        for condition in dict.fromkeys(conditions(self.node)):
+            for candidate in self._candidates(condition):
+                split: list[tuple[BitMap, list[_Candidate]]] = []
+                for fragments, candidates in groups:
+                    inside, outside = fragments & candidate.coverage, fragments - candidate.coverage
+                    split += [(inside, [*candidates, candidate])] if inside else []
+                    split += [(outside, candidates)] if outside else []
+                groups = split
         return groups
 
-    def _estimates(self, groups: list[_Group]) -> dict[ColumnRanges, Estimate]:
-        estimates: dict[ColumnRanges, Estimate] = {}
-        for group in groups:
-            for atom in _atoms(group.question):
-                if atom not in estimates:
-                    total = Estimate(0, 0)
-                    for segment in self.catalog.by_column[atom.column].segments:
-                        with naming(segment):
-                            part = self.catalog.open(segment).estimate(atom.intervals, atom.nulls)
-                        total = Estimate(total.pages + part.pages, total.rows + part.rows)
-                    estimates[atom] = total
-        return estimates
+    def _candidates(self, condition: Condition) -> list[_Candidate]:
+        found: list[_Candidate] = []
+        for index in self.catalog.indices.get(condition.column, ()):
+            precisions = [(usable, index.kind.answers(usable.segment, condition)) for usable in index.segments]
+            answering = tuple(usable for usable, precision in precisions if precision is not None)
+            if answering:
+                exact = all(precision in (Precision.EXACT, None) for _, precision in precisions)
+                coverage = BitMap.union(*(usable.coverage for usable in answering))
+                precision = Precision.EXACT if exact else Precision.SUPERSET
+                found.append(_Candidate(index, condition, answering, coverage, precision))
+        return found
 
-    def _prefers_scan(self, group: _Group, estimates: dict[ColumnRanges, Estimate]) -> bool:
-        if not self.need_rows:
-            return False
-        expected = _expected_rows(group.question, estimates)
-        if expected <= SMALL_RESULT:
-            return False
-        return expected > 2 * SCAN_SHARE * self.catalog.snapshot.manifest.rows_in(group.fragments)
+    def _chosen(self, fragments: BitMap, candidates: list[_Candidate]) -> _Choices:
+        """For each condition the cheapest exact index, else all that find supersets. Where fetching the rows of the
+        exact one costs more than a scan, supersets that are read in sequence may still be cheaper."""
+        choices: _Choices = {}
+        rows = self.catalog.snapshot.manifest.rows_in(fragments)
+        for condition in dict.fromkeys(candidate.condition for candidate in candidates):
+            own = [candidate for candidate in candidates if candidate.condition is condition]
+            exact = [candidate for candidate in own if candidate.precision is Precision.EXACT]
+            rough = tuple(candidate for candidate in own if candidate.precision is not Precision.EXACT)
+            if len(exact) > 1:
+                exact.sort(key=self._preference)
+            if not exact:
+                choices[condition] = rough
+                continue
+            choices[condition] = (exact[0],)
+            if rough and self.need_rows and self._too_costly(self._estimate(exact[0]), 2 * rows):
+                least = min(_fetching(self._estimate(candidate)) for candidate in rough)
+                if least < _fetching(self._estimate(exact[0])):
+                    choices[condition] = rough
+        return choices
 
-    def _worthwhile(self, node: Node, estimates: dict[ColumnRanges, Estimate]) -> Node:
+    def _preference(self, candidate: _Candidate) -> tuple[int, int]:
+        estimate = self._estimate(candidate)
+        return (estimate.pages, -len(candidate.coverage))
+
+    def _estimate(self, candidate: _Candidate) -> Estimate:
+        if candidate not in self._estimates:
+            total = Estimate(0, 0)
+            for usable in candidate.segments:
+                with attributing_errors(usable):
+                    total += self.catalog.open_filter(usable).estimate(candidate.condition)
+            self._estimates[candidate] = total
+        return self._estimates[candidate]
+
+    def _expected(self, node: Node, choices: _Choices) -> Estimate:
+        """At most this many rows come back: the least of what is intersected, the sum of what is joined."""
+        if isinstance(node, And):
+            parts = [self._expected(child, choices) for child in node.children]
+            return min(parts, key=_fetching, default=Estimate(0, 0))
+        if isinstance(node, Or):
+            return sum((self._expected(child, choices) for child in node.children), Estimate(0, 0))
+        if isinstance(node, Opaque):
+            return Estimate(0, 0)
+        return min((self._estimate(candidate) for candidate in choices[node]), key=_fetching)
+
+    def _worthwhile(self, node: Node, choices: _Choices) -> Node:
         """Without conditions that cost far more than they narrow down; the filter is checked on the rows instead."""
         if not isinstance(node, And) or not self.need_rows:
             return node
-        costs = [_expected_rows(child, estimates) for child in node.children]
-        limit = max(SMALL_RESULT, WORTHWHILE * min(costs))
+        costs = [self._expected(child, choices).rows for child in node.children]
+        limit = max(SMALL_RESULT, WORTHWHILE * min(costs, default=0))
         kept = tuple(child for child, cost in zip(node.children, costs, strict=True) if cost <= limit)
         if len(kept) == len(node.children):
             return node
         return And(kept) if len(kept) != 1 else kept[0]
 
-    def _evaluate(self, node: Node, fragments: BitMap) -> Addresses:
-        """Ascending addresses of the rows of these fragments for which the node is TRUE."""
-        if isinstance(node, ColumnRanges):
-            found = self._search(node)
-            return in_fragments(found, fragments)
-        parts = [self._evaluate(child, fragments) for child in node.children]  # pyright: ignore[reportAttributeAccessIssue]
+    def _evaluate(self, node: Node, choices: _Choices, fragments: BitMap) -> RowSet:
+        """The rows of these fragments that the indices find for a node."""
         if isinstance(node, And):
-            return reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), sorted(parts, key=len))
-        return sorted_unique(np.concatenate(parts)) if parts else np.empty(0, dtype=np.uint64)
+            parts = [self._evaluate(child, choices, fragments) for child in node.children]
+            return reduce(RowSet.__and__, sorted(parts, key=len))
+        if isinstance(node, Or):
+            parts = [self._evaluate(child, choices, fragments) for child in node.children]
+            return reduce(RowSet.__or__, parts, RowSet.none())
+        assert not isinstance(node, Opaque)
+        return reduce(RowSet.__and__, [self._search(candidate).within(fragments) for candidate in choices[node]])
 
-    def _search(self, atom: ColumnRanges) -> Addresses:
-        if atom not in self._found:
-            parts: list[Addresses] = []
-            for segment in self.catalog.by_column[atom.column].segments:
-                with naming(segment):
-                    parts.append(self.catalog.search(segment, atom.intervals, atom.nulls))
-            self._found[atom] = parts[0] if len(parts) == 1 else sorted_unique(np.concatenate(parts))
-        return self._found[atom]
+    def _search(self, candidate: _Candidate) -> RowSet:
+        if candidate not in self._found:
+            found = RowSet.none()
+            for usable in candidate.segments:
+                with attributing_errors(usable):
+                    found = found | self.catalog.search(usable, candidate.condition)
+            self._found[candidate] = found
+        return self._found[candidate]
 
 
-def answerable(node: Node, columns: frozenset[str]) -> Node | None:
-    """The part of a filter that indices on these columns can answer; its rows hold all rows of the filter."""
-    if isinstance(node, ColumnRanges):
-        return node if node.column in columns else None
+def answerable(node: Node, choices: _Choices) -> Node | None:
+    """The part of a filter that the chosen indices answer; its rows hold all rows of the filter."""
     if isinstance(node, Or):
-        children = [answerable(child, columns) for child in node.children]
+        children = [answerable(child, choices) for child in node.children]
         kept = tuple(child for child in children if child is not None)
         return Or(kept) if len(kept) == len(children) else None
     if isinstance(node, And):
-        kept = tuple(child for c in node.children if (child := answerable(c, columns)) is not None)
+        kept = tuple(child for c in node.children if (child := answerable(c, choices)) is not None)
         if not kept:
             return None
         if kept == node.children:
             return node
         return kept[0] if len(kept) == 1 else And(kept)
-    return None
+    return node if not isinstance(node, Opaque) and node in choices else None
 
 
-def _joined(parts: list[Addresses]) -> Addresses:
-    """Addresses of disjoint fragments, ascending."""
-    if len(parts) == 1:
-        return parts[0]
-    return np.sort(np.concatenate(parts)) if parts else np.empty(0, dtype=np.uint64)
+def _is_exact(candidates: tuple[_Candidate, ...]) -> bool:
+    return all(candidate.precision is Precision.EXACT for candidate in candidates)
 
 
-def _atoms(node: Node | None) -> Iterator[ColumnRanges]:
-    if isinstance(node, ColumnRanges):
-        yield node
-    elif isinstance(node, And | Or):
-        for child in node.children:
-            yield from _atoms(child)
-
-
-def _expected_rows(node: Node | None, estimates: dict[ColumnRanges, Estimate]) -> int:
-    """At most this many rows come back: the smallest of what is intersected, the sum of what is joined."""
-    if isinstance(node, ColumnRanges):
-        return estimates[node].rows
-    if isinstance(node, And):
-        return min((_expected_rows(child, estimates) for child in node.children), default=0)
-    return sum(_expected_rows(child, estimates) for child in node.children) if isinstance(node, Or) else 0
+def _fetching(cost: Estimate) -> int:
+    """What it costs to fetch rows, in rows of a scan."""
+    return cost.rows + RUN_COST * cost.row_runs

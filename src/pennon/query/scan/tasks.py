@@ -9,65 +9,67 @@ from functools import lru_cache
 import pyarrow as pa
 from pyroaring import BitMap
 
-from pennon.format.addresses import Addresses, fragment_bounds, in_fragments, split_by_fragment
 from pennon.format.manifest import Manifest
+from pennon.format.row_set import RowSet
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
-from pennon.query.scan.execute import TAKE_LIMIT, ScanRequest, check_request, filter_errors, is_plain, parse
+from pennon.query.scan.execute import TAKE_LIMIT, filter_errors, parse, prepared
 from pennon.query.scan.planner import Answer, Planner
+from pennon.query.scan.request import ScanRequest
 
 # Rows of a scanned part; a larger fragment is a part of its own.
 ROWS_PER_PART = 1 << 18
 # A row fetched by its address costs about as much as this many rows of a scan.
 TAKE_COST = 16
-# Addresses that all parts together may carry, and rows that the planning process may look for. What is more, tasks look
-# up by themselves, each for its own fragments.
-CARRIED_ADDRESSES = 100_000
-SEARCHED_ROWS = 4_000_000
+# Bytes of row sets that all parts together may hold, and runs of rows that the planning process may look for. Beyond
+# that, tasks search the indices by themselves, each for its own fragments.
+SENT_BYTES = 800_000
+SEARCHED_RUNS = 4_000_000
 # Every such task reads the same pages of the index, so they are few and large.
 SEARCHING_PARTS = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What one task reads, and how many rows: those at some addresses, or else all rows of some fragments. With
+    """What one task reads, and how many rows: the rows found by indices, or else all rows of some fragments. With
     `lookup` the task asks the indices which rows of its fragments it needs. `exact` rows need no check."""
 
     fragments: tuple[int, ...]
     rows: int
-    addresses: Addresses | None = None
+    found: RowSet | None = None
     exact: bool = False
     lookup: bool = False
 
     def __str__(self) -> str:
         where = f"{len(self.fragments)} fragment{'' if len(self.fragments) == 1 else 's'}"
-        if self.addresses is not None:
+        if self.found is not None:
             return f"{self.rows:,} rows by address in {where}"
         return f"at most {self.rows:,} rows by lookup in {where}" if self.lookup else f"{self.rows:,} rows of {where}"
 
 
 def plan_parts(catalog: Catalog, request: ScanRequest, rows_per_part: int = ROWS_PER_PART) -> list[Part]:
     """The parts of a scan: first the rows that indices name, then the fragments to be scanned. No row, no part."""
-    check_request(catalog.snapshot, request)
+    request = prepared(catalog.snapshot, request)
     manifest = catalog.snapshot.manifest
     if request.filter is None:
         return _dealt_out(manifest, manifest.live, rows_per_part)
     planner = Planner(catalog, parse(catalog.snapshot, request.filter))
     answer = planner.answer(search=False)
-    many = answer.expected > SEARCHED_ROWS
+    many = answer.expected.row_runs > SEARCHED_RUNS
     if not many:
         answer = planner.answer()
-        many = len(answer.indexed.addresses) > CARRIED_ADDRESSES
+        many = answer.indexed.rows.nbytes > SENT_BYTES
     scanned = _dealt_out(manifest, answer.scanned, rows_per_part)
     if many:
         return _dealt_out(manifest, answer.indexed.fragments, SEARCHING_PARTS * rows_per_part, lookup=True) + scanned
-    return [*_by_address(answer, max(1, rows_per_part // TAKE_COST)), *scanned]
+    return [*_found(answer, rows_per_part), *scanned]
 
 
 def read_part(pin: Pin, part: Part, request: ScanRequest) -> Iterator[pa.RecordBatch]:
     """The rows of a part, lazily."""
     snapshot = pin.open()
+    request = prepared(snapshot, request)
     if part.lookup and request.filter is not None:
         for smaller in _looked_up(pin, part, request.filter):
             yield from _read(snapshot, smaller, request)
@@ -76,33 +78,33 @@ def read_part(pin: Pin, part: Part, request: ScanRequest) -> Iterator[pa.RecordB
 
 
 def _read(snapshot: Snapshot, part: Part, request: ScanRequest) -> Iterator[pa.RecordBatch]:
-    addresses, columns = part.addresses, request.columns
-    if addresses is not None and _few(addresses, part, request):
-        yield from snapshot.take(addresses, None if columns is None else list(columns)).to_batches()
+    found, columns = part.found, request.columns
+    if found is not None and _few(found, part, request):
+        yield from snapshot.take(found.addresses(), None if columns is None else list(columns)).to_batches()
         return
-    rows = dict.fromkeys(part.fragments) if addresses is None else split_by_fragment(addresses)
+    rows = dict.fromkeys(part.fragments) if found is None else found.by_fragment
     options = request.options(checked=part.exact)
-    with filter_errors(request.filter):
+    with filter_errors(request.filter, request.expressions):
         scanner = snapshot.scanner(rows, with_row_address=request.with_row_address, **options)
         yield from scanner.to_batches()
 
 
-def _few(addresses: Addresses, part: Part, request: ScanRequest) -> bool:
-    plain = request.columns is None or is_plain(request.columns)
-    return (
-        part.exact and plain and len(addresses) <= TAKE_LIMIT and not (request.with_row_id or request.with_row_address)
-    )
+def _few(found: RowSet, part: Part, request: ScanRequest) -> bool:
+    return part.exact and len(found) <= TAKE_LIMIT and request.is_plain
 
 
-def _by_address(answer: Answer, rows_per_part: int) -> Iterator[Part]:
-    addresses = answer.indexed.addresses
-    for start in range(0, len(addresses), rows_per_part):
-        piece = addresses[start : start + rows_per_part]
-        yield Part(tuple(fragment_bounds(piece)), len(piece), piece, exact=answer.indexed.exact)
+def _found(answer: Answer, rows_per_part: int) -> Iterator[Part]:
+    """Fewer rows a part where each is fetched by itself than where they are read in sequence."""
+    indexed = answer.indexed
+    rows = max(1, len(indexed.rows))
+    runs = min(rows, answer.expected.row_runs)
+    cost = (rows + (TAKE_COST - 1) * runs) / rows
+    for piece in indexed.rows.pieces(max(1, int(rows_per_part / cost))):
+        yield Part(tuple(piece.fragments), len(piece), piece, exact=indexed.exact)
 
 
 def _dealt_out(manifest: Manifest, fragments: Iterable[int], rows_per_part: int, lookup: bool = False) -> list[Part]:
-    """Neighbouring fragments together, up to a number of rows."""
+    """Neighboring fragments together, up to a number of rows."""
     parts: list[Part] = []
     chosen: list[int] = []
     rows = 0
@@ -121,9 +123,9 @@ def _looked_up(pin: Pin, part: Part, sql: str) -> Iterator[Part]:
     either among those the indices answer for or among the scanned ones."""
     answer = _answer(pin, sql)
     own = BitMap(part.fragments)
-    named = in_fragments(answer.indexed.addresses, answer.indexed.fragments & own)
-    if len(named):
-        yield Part(part.fragments, len(named), named, exact=answer.indexed.exact)
+    found = answer.indexed.rows.within(own)
+    if len(found):
+        yield Part(part.fragments, len(found), found, exact=answer.indexed.exact)
     scanned = answer.scanned & own
     if scanned:
         yield Part(tuple(scanned), pin.open().manifest.rows_in(scanned))

@@ -1,1 +1,1 @@
-"""Nearest neighbours: probed partitions of index segments, and fragments that none covers measured exactly."""
+"""Nearest neighbors: probed partitions of index segments, and fragments that none covers measured exactly."""

@@ -10,16 +10,19 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pennon.format.addresses import Addresses, sorted_unique
+from pennon.format.row_set import RowSet
+from pennon.format.rows import ADDRESS
 from pennon.format.schema import Column
-from pennon.format.snapshot import ADDRESS, Snapshot
+from pennon.format.snapshot import Snapshot
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import FEW_QUERIES
 from pennon.index.vector.quantizers.flat import in_pieces
 from pennon.index.vector.search.partition_search import search_partitions
 from pennon.index.vector.topk import smallest
 from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks, to_matrix
-from pennon.query.scan.execute import TAKE_LIMIT, filter_errors, is_plain
-from pennon.query.search.neighbors import Neighbours
+from pennon.query.scan.execute import TAKE_LIMIT, filter_errors
+from pennon.query.scan.request import is_plain
+from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.prefilter import ScanPart
 
 # Vectors of a batch of a scan; pylance reads some batches ahead.
@@ -37,9 +40,9 @@ class ExactSearch:
     metric: Metric
     threads: int
 
-    def nearest(self, parts: Sequence[ScanPart], queries: Vectors, k: int) -> tuple[Neighbours, int]:
+    def nearest(self, parts: Sequence[ScanPart], queries: Vectors, k: int) -> tuple[Neighbors, int]:
         """The k nearest rows of some scans, and how many were measured. Rows no index would hold are left out."""
-        best, measured = Neighbours.none(len(queries)), 0
+        best, measured = Neighbors.none(len(queries)), 0
         for part in parts:
             for vectors, addresses in self._read(part):
                 sound = self.metric.indexable(vectors)
@@ -48,29 +51,31 @@ class ExactSearch:
                 measured += len(addresses)
                 if len(addresses):
                     distances, positions = self._nearest(queries, vectors, min(k, len(addresses)))
-                    best = Neighbours.merged([best, Neighbours(distances, addresses[positions])], k)
+                    best = Neighbors.merged([best, Neighbors(distances, addresses[positions])], k)
         return best, measured
 
-    def remeasured(self, queries: Vectors, found: Neighbours, k: int) -> Neighbours:
+    def remeasured(self, queries: Vectors, found: Neighbors, k: int) -> Neighbors:
         """The k nearest of candidates, by their vectors in the table instead of what an index made of those."""
-        read = list(self._read(ScanPart(BitMap(), sorted_unique(found.addresses[found.found]))))
+        candidates = RowSet.of_addresses(sorted_unique(found.addresses[found.found]))
+        read = list(self._read(ScanPart(BitMap(), candidates)))
         addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(where for _, where in read)])
         if not len(addresses):
-            return Neighbours.none(len(queries))
+            return Neighbors.none(len(queries))
         vectors = np.concatenate([vectors for vectors, _ in read]) if len(read) > 1 else read[0][0]
         # A scan need not come in the order of addresses.
         order = np.argsort(addresses, kind="stable")
         which = order[np.minimum(np.searchsorted(addresses, found.addresses, sorter=order), len(addresses) - 1)]
         distances = self._measure(queries, vectors, which)
-        # Stock's indices may hold a vector with a NULL item, which no scan measures either.
+        # pylance's indices may hold a vector with a NULL item, which no scan measures either.
         distances[addresses[which] != found.addresses] = np.inf
-        return Neighbours.nearest(distances, found.addresses, k)
+        return Neighbors.nearest(distances, found.addresses, k)
 
     def _read(self, part: ScanPart) -> Iterator[tuple[Vectors, Addresses]]:
         """Whole vectors and their addresses, batch by batch; NULLs are left out."""
         snapshot, path, type_ = self.snapshot, self.column.path, self.column.type
-        addresses = part.addresses
-        if addresses is not None and len(addresses) <= TAKE_LIMIT and part.filter is None and is_plain((path,)):
+        found = part.found
+        if found is not None and len(found) <= TAKE_LIMIT and part.filter is None and is_plain((path,)):
+            addresses = found.addresses()
             if len(addresses):
                 yield _whole(snapshot.take(addresses, [path]).column(0).combine_chunks(), addresses)
             return

@@ -14,7 +14,7 @@ from pennon.query.search.prefilter import Prefilter
 from pennon.query.search.probe import DEFAULT_NPROBES, SegmentTrace
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
-from pennon.query.search.run import find_neighbours, measured_again
+from pennon.query.search.run import find_neighbors, measured_again
 from pennon.query.search.source import SearchSegment, Source, usable_source
 from pennon.text import in_lines
 
@@ -131,7 +131,7 @@ def explain_search(
 def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
     reads, start = ReadCounter(), time.perf_counter()
     with counting_reads(reads):
-        found, trace = find_neighbours(catalog, question)
+        found, trace = find_neighbors(catalog, question)
         returned = to_table(catalog.snapshot, question.request, found, many=False).num_rows
     seconds = time.perf_counter() - start
     if trace.prefilter is not None:

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from pennon.errors import DamagedFile, InvalidArgument, UnsupportedTable
 from pennon.format.schema import Column
+from pennon.index.kind import Query
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Mask, Positions, Vectors
 from pennon.query.catalog import Catalog, UnusableSegment
-from pennon.query.search.neighbors import Neighbours
+from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.probe import Probing, first_partitions, nearest_within
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.result_table import to_table
@@ -34,10 +35,10 @@ class JoinSearch:
         """`left_out` are segments that whoever planned the join could not use."""
         self._catalog = catalog
         self._question = read_request(catalog.snapshot, request, (), many=True)
-        for index in [*catalog.vectors.get(self._question.column.path, ())]:
+        for index in [*catalog.serving(Query.NEAREST, self._question.column.path)]:
             for usable in index.segments:
                 if usable.segment.uuid in left_out:
-                    catalog.leave_out(UnusableSegment(usable, UnsupportedTable("left out by the plan of the join")))
+                    catalog.exclude(UnusableSegment(usable, UnsupportedTable("left out by the plan of the join")))
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -47,8 +48,8 @@ class JoinSearch:
         """The queries among some lists that have distances, and which lists those are."""
         return read_lists(lists, self._question.column, self._source().metric)
 
-    def nearest(self, queries: Vectors, candidates: Neighbours | None = None) -> Neighbours:
-        """The neighbours of some queries. `candidates` are what others found for them in the partitions they probe;
+    def nearest(self, queries: Vectors, candidates: Neighbors | None = None) -> Neighbors:
+        """The neighbors of some queries. `candidates` are what others found for them in the partitions they probe;
         without them, a segment that turns out damaged is left out and its fragments are measured."""
         question = replace(self._question, queries=queries)
         while True:
@@ -58,7 +59,7 @@ class JoinSearch:
             except UnusableSegment as unusable:
                 if candidates is not None:
                     raise self._given_up(unusable) from unusable
-                self._catalog.leave_out(unusable)
+                self._catalog.exclude(unusable)
 
     def probes(self, queries: Vectors) -> list[Positions]:
         """The partitions that each query is to look at, segment by segment; none where the filter selects so few rows
@@ -67,7 +68,7 @@ class JoinSearch:
             return []
         return [first_partitions(segment, queries, self._how) for segment in self._source().segments]
 
-    def within(self, stretch: Stretch, queries: Vectors, probes: Positions) -> Neighbours:
+    def within(self, stretch: Stretch, queries: Vectors, probes: Positions) -> Neighbors:
         """Candidates from some partitions of a segment."""
         segment, first, end = stretch
         try:
@@ -75,8 +76,8 @@ class JoinSearch:
         except UnusableSegment as unusable:
             raise self._given_up(unusable) from unusable
 
-    def rows(self, found: Neighbours) -> pa.Table:
-        """The columns asked for and the distances of all neighbours, query by query."""
+    def rows(self, found: Neighbors) -> pa.Table:
+        """The columns asked for and the distances of all neighbors, query by query."""
         return to_table(self._catalog.snapshot, self._question.request, found, many=False)
 
     @property

@@ -18,7 +18,7 @@ CROWDED = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbours:
+class Neighbors:
     """Per query, a row of both arrays: ascending by distance, equal distances by address. Where there are fewer, the
     last distances are infinite and their addresses NOWHERE."""
 
@@ -26,11 +26,11 @@ class Neighbours:
     addresses: Addresses
 
     @classmethod
-    def none(cls, queries: int) -> Neighbours:
+    def none(cls, queries: int) -> Neighbors:
         return cls(np.empty((queries, 0), dtype=np.float32), np.empty((queries, 0), dtype=np.uint64))
 
     @classmethod
-    def nearest(cls, distances: Floats, addresses: Addresses, k: int) -> Neighbours:
+    def nearest(cls, distances: Floats, addresses: Addresses, k: int) -> Neighbors:
         """The k nearest of candidates in any order; infinite distances are no candidates."""
         if distances.shape[1] > CROWDED * k:
             chosen = np.argpartition(distances, k - 1, axis=1)[:, :k]
@@ -39,7 +39,7 @@ class Neighbours:
         return cls(*_picked(np.lexsort((addresses, distances), axis=1)[:, :k], distances, addresses))
 
     @classmethod
-    def merged(cls, parts: Sequence[Neighbours], k: int) -> Neighbours:
+    def merged(cls, parts: Sequence[Neighbors], k: int) -> Neighbors:
         """The k nearest of several findings for the same queries."""
         if len(parts) == 1:
             return cls(parts[0].distances[:, :k], parts[0].addresses[:, :k])
@@ -47,7 +47,7 @@ class Neighbours:
         return cls.nearest(distances, np.concatenate([part.addresses for part in parts], axis=1), k)
 
     @classmethod
-    def stacked(cls, blocks: Sequence[Neighbours]) -> Neighbours:
+    def stacked(cls, blocks: Sequence[Neighbors]) -> Neighbors:
         """The findings of several blocks of queries, one below the other."""
         if len(blocks) == 1:
             return blocks[0]
@@ -63,23 +63,23 @@ class Neighbours:
     def counts(self) -> Positions:
         return self.found.sum(axis=1)
 
-    def of(self, queries: Positions | slice) -> Neighbours:
-        return Neighbours(self.distances[queries], self.addresses[queries])
+    def of(self, queries: Positions | slice) -> Neighbors:
+        return Neighbors(self.distances[queries], self.addresses[queries])
 
-    def replaced(self, queries: Positions, other: Neighbours) -> Neighbours:
+    def replaced(self, queries: Positions, other: Neighbors) -> Neighbors:
         """With the findings of some queries exchanged."""
         width = max(self.distances.shape[1], other.distances.shape[1])
         result, other = self.padded(width), other.padded(width)
         distances, addresses = result.distances.copy(), result.addresses.copy()
         distances[queries], addresses[queries] = other.distances, other.addresses
-        return Neighbours(distances, addresses)
+        return Neighbors(distances, addresses)
 
-    def padded(self, width: int) -> Neighbours:
+    def padded(self, width: int) -> Neighbors:
         queries, own = self.distances.shape
         if own == width:
             return self
         shape = queries, width - own
-        return Neighbours(
+        return Neighbors(
             np.concatenate([self.distances, np.full(shape, np.inf, dtype=np.float32)], axis=1),
             np.concatenate([self.addresses, np.full(shape, NOWHERE)], axis=1),
         )

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap
 
-from pennon.format.addresses import Addresses, in_fragments, split_by_fragment
-from pennon.format.snapshot import ADDRESS, Snapshot
+from pennon.format.addresses import Addresses
+from pennon.format.row_set import RowSet
+from pennon.format.rows import ADDRESS, ScannedRows
+from pennon.format.snapshot import Snapshot
 from pennon.query.catalog import Catalog
-from pennon.query.scan.execute import filter_errors, parse
+from pennon.query.filter.reading import read_filter
+from pennon.query.scan.execute import filter_errors
 from pennon.query.scan.planner import Answer, Planner
 
 
 @dataclass(frozen=True, eq=False)
 class ScanPart:
-    """Rows to be read: all of some fragments, or those at (ascending) addresses, where a filter still holds if one is
+    """Rows to be read: all of some fragments, or those that were found, of which a filter selects some if one is
     given."""
 
     fragments: BitMap
-    addresses: Addresses | None = None
+    found: RowSet | None = None
     filter: str | None = None
 
     @property
-    def rows(self) -> Mapping[int, npt.NDArray[np.uint32] | None]:
+    def rows(self) -> ScannedRows:
         """As a scanner takes them."""
-        return dict.fromkeys(self.fragments) if self.addresses is None else split_by_fragment(self.addresses)
+        return dict.fromkeys(self.fragments) if self.found is None else self.found.by_fragment
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +42,15 @@ class Prefilter:
     def of(cls, catalog: Catalog, filter: str, *, search: bool = True) -> Prefilter:
         """`search=False` only plans."""
         # Addresses alone are asked for, so that what the planner knows of the cost of rows does not apply.
-        planner = Planner(catalog, parse(catalog.snapshot, filter), need_rows=False)
-        return cls(catalog.snapshot, filter, planner.answer(search))
+        read = read_filter(filter, catalog.snapshot.column_types)
+        return cls(catalog.snapshot, read.sql, Planner(catalog, read.node, need_rows=False).answer(search))
 
     def parts(self, fragments: BitMap) -> list[ScanPart]:
         """The selected rows of some fragments, as scans that find them."""
         indexed, scanned = self.answer.indexed, self.answer.scanned & fragments
         parts: list[ScanPart] = []
         if named := indexed.fragments & fragments:
-            addresses = in_fragments(indexed.addresses, named)
-            parts.append(ScanPart(named, addresses, None if indexed.exact else self.filter))
+            parts.append(ScanPart(named, indexed.rows.within(named), None if indexed.exact else self.filter))
         if scanned:
             parts.append(ScanPart(scanned, None, self.filter))
         return parts
@@ -59,7 +59,10 @@ class Prefilter:
         """The selected rows of some fragments, ascending."""
         pieces: list[Addresses] = []
         for part in self.parts(fragments):
-            pieces += [part.addresses] if part.addresses is not None and part.filter is None else self._scanned(part)
+            if part.found is not None and part.filter is None:
+                pieces.append(part.found.addresses())
+            else:
+                pieces += self._scanned(part)
         if len(pieces) == 1:
             return pieces[0]
         found = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.uint64)

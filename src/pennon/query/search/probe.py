@@ -10,12 +10,12 @@ from itertools import pairwise
 import numpy as np
 
 from pennon.format.addresses import Addresses
+from pennon.index.threads import one_thread
 from pennon.index.vector.search.partition_search import Found
-from pennon.index.vector.threads import one_thread
 from pennon.index.vector.vectors import Positions, Vectors
-from pennon.query.catalog import naming
+from pennon.query.catalog import attributing_errors
 from pennon.query.search.live_rows import PartitionRows
-from pennon.query.search.neighbors import NOWHERE, Neighbours
+from pennon.query.search.neighbors import NOWHERE, Neighbors
 from pennon.query.search.source import SearchSegment, Source
 
 # Partitions probed of every segment where the user does not say; more while a query has too few answers.
@@ -50,13 +50,13 @@ class SegmentTrace:
     rows_scored: int = 0
 
 
-def nearest_indexed(source: Source, queries: Vectors, how: Probing, traces: Sequence[SegmentTrace]) -> Neighbours:
+def nearest_indexed(source: Source, queries: Vectors, how: Probing, traces: Sequence[SegmentTrace]) -> Neighbors:
     """The nearest rows in the probed partitions of all segments, by the estimates of the index."""
     segments = [
         _SegmentSearch(segment, queries, how, trace) for segment, trace in zip(source.segments, traces, strict=True)
     ]
     count = how.nprobes or DEFAULT_NPROBES
-    best = Neighbours.merged([segment.first(count) for segment in segments], how.wanted)
+    best = Neighbors.merged([segment.first(count) for segment in segments], how.wanted)
     active = np.arange(len(queries))
     while how.nprobes is None:
         short = np.flatnonzero(best.counts[active] < how.k)
@@ -64,14 +64,14 @@ def nearest_indexed(source: Source, queries: Vectors, how: Probing, traces: Sequ
         if not further:
             break
         active = active[short]
-        best = best.replaced(active, Neighbours.merged([best.of(active), *further], how.wanted))
+        best = best.replaced(active, Neighbors.merged([best.of(active), *further], how.wanted))
         count *= 2
     return best
 
 
 def completed(
-    source: Source, queries: Vectors, found: Neighbours, how: Probing, traces: Sequence[SegmentTrace]
-) -> Neighbours:
+    source: Source, queries: Vectors, found: Neighbors, how: Probing, traces: Sequence[SegmentTrace]
+) -> Neighbors:
     """What others found in the partitions of the first step, with more where that is too little."""
     short = np.flatnonzero(found.counts < how.k) if how.nprobes is None else ()
     if not len(short):
@@ -86,7 +86,7 @@ def first_partitions(segment: SearchSegment, queries: Vectors, how: Probing) -> 
 
 def nearest_within(
     segment: SearchSegment, queries: Vectors, probes: Positions, within: range, how: Probing
-) -> Neighbours:
+) -> Neighbors:
     """The nearest rows in probed partitions, as far as those are within a stretch of them."""
     return _SegmentSearch(segment, queries, how, SegmentTrace()).probe(probes, within)
 
@@ -100,11 +100,11 @@ class _SegmentSearch:
         self._probed = np.empty((len(queries), 0), dtype=np.int64)
         self._rest: Positions | None = None
 
-    def first(self, nprobes: int) -> Neighbours:
+    def first(self, nprobes: int) -> Neighbors:
         self._probed = self.rank(nprobes)
         return self.probe(self._probed)
 
-    def further(self, kept: Positions, count: int) -> Neighbours | None:
+    def further(self, kept: Positions, count: int) -> Neighbors | None:
         """The next partitions for some of the queries of the step before; None when none are left."""
         self._prepared, self._asked = self._prepared[kept], self._asked[kept]
         rest = self._ranked_rest(kept) if self._rest is None else self._rest[kept]
@@ -127,15 +127,15 @@ class _SegmentSearch:
             with ThreadPoolExecutor(self._how.threads) as threads:
                 return np.concatenate(list(threads.map(lambda some: ivf.rank(some, count)[0], cuts)))
 
-    def probe(self, probes: Positions, within: range | None = None) -> Neighbours:
+    def probe(self, probes: Positions, within: range | None = None) -> Neighbors:
         lengths = self._opened.lengths
         numbers = np.sort(probes[0]) if len(probes) == 1 else np.flatnonzero(np.bincount(probes.reshape(-1)))
         if within is not None:
             numbers = numbers[(numbers >= within.start) & (numbers < within.stop)]
         parts = [self._search(load, probes) for load in self._loads(numbers[lengths[numbers] > 0])]
-        found = Neighbours.merged(parts or [Neighbours.none(len(probes))], self._how.wanted)
+        found = Neighbors.merged(parts or [Neighbors.none(len(probes))], self._how.wanted)
         scale = self._opened.scale
-        return found if scale == 1 else Neighbours(found.distances * np.float32(scale), found.addresses)
+        return found if scale == 1 else Neighbors(found.distances * np.float32(scale), found.addresses)
 
     def _loads(self, numbers: Positions) -> list[list[int]]:
         """As many partitions at a time as may be in memory at once."""
@@ -145,9 +145,9 @@ class _SegmentSearch:
         cuts = np.flatnonzero(np.diff(sizes // LOADED_BYTES)) + 1
         return [load.tolist() for load in np.split(numbers, cuts)]
 
-    def _search(self, numbers: list[int], probes: Positions) -> Neighbours:
+    def _search(self, numbers: list[int], probes: Positions) -> Neighbors:
         how, trace = self._how, self._trace
-        with naming(self._segment.usable):
+        with attributing_errors(self._segment.usable):
             loaded, fetched = self._opened.partitions(numbers)
             partitions = dict(zip(numbers, loaded, strict=True))
             rows = self._segment.rows(partitions)
@@ -167,8 +167,8 @@ class _SegmentSearch:
             allowed=allowed,
             threads=how.threads,
         )
-        nearest = Neighbours.nearest(found.distances, _addresses(found, rows), how.wanted)
-        return nearest if len(asking) == len(probes) else Neighbours.none(len(probes)).replaced(asking, nearest)
+        nearest = Neighbors.nearest(found.distances, _addresses(found, rows), how.wanted)
+        return nearest if len(asking) == len(probes) else Neighbors.none(len(probes)).replaced(asking, nearest)
 
 
 def _asking(probes: Positions, numbers: list[int]) -> Positions:

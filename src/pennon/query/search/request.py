@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -13,9 +13,11 @@ import pyarrow as pa
 from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.schema import Column, stored_values
 from pennon.format.snapshot import Snapshot
+from pennon.index.threads import cores
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.threads import cores
 from pennon.index.vector.vectors import Vectors, is_vector_type, to_matrix
+from pennon.query.filter.reading import FilterLike
+from pennon.query.scan.request import column_names
 
 # One vector, as a list, a numpy array, an Arrow array or an Arrow scalar; several as lists, a matrix or Arrow lists.
 VectorLike = Any
@@ -38,7 +40,7 @@ class SearchOptions(TypedDict, total=False):
     nprobes: int | None
     refine_factor: int | None
     ef: int | None
-    filter: str | None
+    filter: FilterLike | None
     columns: Sequence[str] | None
     index: str | None
     with_row_id: bool
@@ -71,11 +73,24 @@ class SearchRequest:
 
     @classmethod
     def of(cls, column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
-        strange = sorted(options.keys() - SearchOptions.__annotations__.keys())
-        if strange:
-            known = ", ".join(SearchOptions.__annotations__)
-            raise InvalidArgument(f"searches take no option {strange[0]!r}", f"They take: {known}")
+        check_option_names(options)
+        for name in ("with_row_id", "with_row_address", "use_index"):
+            if not isinstance(options.get(name, False), bool):
+                raise InvalidArgument(f"{name} must be True or False, not {options[name]!r}")
+        for name, value in (("column", column), ("metric", options.get("metric")), ("index", options.get("index"))):
+            if value is not None and not isinstance(value, str):
+                raise InvalidArgument(f"{name} must be text, not {value!r}")
+        if options.get("columns") is not None:
+            options = {**options, "columns": column_names(options["columns"])}
         return cls(column, k, **options)
+
+
+def check_option_names(names: Iterable[str]) -> None:
+    """Whether searches take options of these names."""
+    unknown = sorted(set(names) - SearchOptions.__annotations__.keys())
+    if unknown:
+        known = ", ".join(SearchOptions.__annotations__)
+        raise InvalidArgument(f"searches take no option {unknown[0]!r}", f"They take: {known}")
 
 
 @dataclass(frozen=True, eq=False)

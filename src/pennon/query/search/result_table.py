@@ -1,4 +1,4 @@
-"""The rows of an answer: columns fetched by address and put in the order of the neighbours."""
+"""The rows of an answer: columns fetched by address and put in the order of the neighbors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.format.addresses import Addresses, split_by_fragment
+from pennon.format.addresses import Addresses
 from pennon.format.row_ids import ids_of
-from pennon.format.snapshot import ADDRESS, ROW_ID, Snapshot
-from pennon.query.scan.execute import METADATA_COLUMNS, TAKE_LIMIT, ScanRequest, check_request, is_plain
-from pennon.query.search.neighbors import Neighbours
+from pennon.format.row_set import RowSet
+from pennon.format.rows import ADDRESS, ROW_ID
+from pennon.format.snapshot import Snapshot
+from pennon.query.scan.execute import TAKE_LIMIT
+from pennon.query.scan.request import METADATA_COLUMNS, ScanRequest, check_request, is_plain
+from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.request import SearchRequest
 
 DISTANCE = "_distance"
@@ -25,11 +28,11 @@ def check_columns(snapshot: Snapshot, request: SearchRequest) -> None:
     check_request(snapshot, ScanRequest(columns=columns))
 
 
-def to_table(snapshot: Snapshot, request: SearchRequest, found: Neighbours, *, many: bool) -> pa.Table:
+def to_table(snapshot: Snapshot, request: SearchRequest, found: Neighbors, *, many: bool) -> pa.Table:
     """The rows of all queries one after another, each query's by rank."""
     present = found.found
     addresses = found.addresses[present]
-    columns = snapshot.dataset.schema.names if request.columns is None else list(request.columns)
+    columns = snapshot.schema.names if request.columns is None else list(request.columns)
     added = [(DISTANCE, True), (ROW_ID, request.with_row_id), (ADDRESS, request.with_row_address)]
     columns += [name for name, wanted in added if wanted and name not in columns]
     stored = [name for name in columns if name not in COMPUTED]
@@ -52,7 +55,7 @@ def _fetch(snapshot: Snapshot, addresses: Addresses, columns: list[str]) -> pa.T
     if 0 < len(addresses) <= TAKE_LIMIT and is_plain(tuple(columns)):
         return snapshot.take_in_order(addresses, columns)
     ascending, places = np.unique(addresses, return_inverse=True)
-    rows = split_by_fragment(ascending)
+    rows = RowSet.of_addresses(ascending).by_fragment
     with snapshot.reading_rows():
         table = snapshot.scanner(rows, columns=columns, with_row_address=True).to_table()
     # A scan need not come in the order of addresses.

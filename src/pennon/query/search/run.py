@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from pennon.format.addresses import Addresses
+from pennon.format.row_set import RowSet
 from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.exact import ExactSearch
-from pennon.query.search.neighbors import Neighbours
+from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.prefilter import Prefilter, ScanPart
 from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
@@ -49,11 +50,11 @@ def search(catalog: Catalog, request: SearchRequest, queries: VectorLike, *, man
     """The nearest rows of one query, or of many."""
     check_columns(catalog.snapshot, request)
     question = read_request(catalog.snapshot, request, queries, many=many)
-    found, _ = find_neighbours(catalog, question)
+    found, _ = find_neighbors(catalog, question)
     return to_table(catalog.snapshot, request, found, many=many)
 
 
-def find_neighbours(catalog: Catalog, question: Question) -> tuple[Neighbours, SearchTrace]:
+def find_neighbors(catalog: Catalog, question: Question) -> tuple[Neighbors, SearchTrace]:
     """Segments that turn out unusable are left out, and the search starts over."""
     while True:
         try:
@@ -62,7 +63,7 @@ def find_neighbours(catalog: Catalog, question: Question) -> tuple[Neighbours, S
             task = plan_task(catalog, question, trace)
             return carry_out(catalog, question, task, trace), trace
         except UnusableSegment as unusable:
-            catalog.leave_out(unusable)
+            catalog.exclude(unusable)
 
 
 def plan_task(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
@@ -78,21 +79,21 @@ def plan_task(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
     trace.rows_selected = len(chosen)
     if len(chosen) > max(FEW_SELECTED, question.wanted):
         return Task(True, chosen, exact)
-    return Task(False, None, [ScanPart(source.covered, chosen), *exact])
+    return Task(False, None, [ScanPart(source.covered, RowSet.of_addresses(chosen)), *exact])
 
 
 def carry_out(
-    catalog: Catalog, question: Question, task: Task, trace: SearchTrace, candidates: Neighbours | None = None
-) -> Neighbours:
+    catalog: Catalog, question: Question, task: Task, trace: SearchTrace, candidates: Neighbors | None = None
+) -> Neighbors:
     """`candidates` are what others found in the index for these queries, if they did."""
     exact = ExactSearch(catalog.snapshot, question.column, trace.source.metric, question.threads)
-    found: list[Neighbours] = []
+    found: list[Neighbors] = []
     if task.indexed:
         found.append(_indexed(question, task, exact, trace, candidates))
     if task.exact:
         measured, trace.rows_measured = exact.nearest(task.exact, question.queries, question.k)
         found.append(measured)
-    return Neighbours.merged(found or [Neighbours.none(len(question.queries))], question.k)
+    return Neighbors.merged(found or [Neighbors.none(len(question.queries))], question.k)
 
 
 def probing(question: Question, task: Task) -> Probing:
@@ -101,12 +102,12 @@ def probing(question: Question, task: Task) -> Probing:
 
 
 def _indexed(
-    question: Question, task: Task, exact: ExactSearch, trace: SearchTrace, candidates: Neighbours | None
-) -> Neighbours:
+    question: Question, task: Task, exact: ExactSearch, trace: SearchTrace, candidates: Neighbors | None
+) -> Neighbors:
     source, how = trace.source, probing(question, task)
     again = measured_again(question, source)
     trace.segments = [SegmentTrace() for _ in source.segments]
-    blocks: list[Neighbours] = []
+    blocks: list[Neighbors] = []
     step = _block(question, source, again)
     for start in range(0, len(question.queries), step):
         block = slice(start, start + step)
@@ -116,7 +117,7 @@ def _indexed(
         else:
             found = completed(source, queries, candidates.of(block), how, trace.segments)
         blocks.append(exact.remeasured(queries, found, question.k) if again else found)
-    return Neighbours.stacked(blocks or [Neighbours.none(0)])
+    return Neighbors.stacked(blocks or [Neighbors.none(0)])
 
 
 def measured_again(question: Question, source: Source) -> bool:

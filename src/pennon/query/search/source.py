@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, IndexNotFound, InvalidArgument, PennonError
 from pennon.format.schema import Column
 from pennon.index.cache import ByteCache
-from pennon.index.kind import Family
+from pennon.index.kind import Query
 from pennon.index.registry import kind_of
 from pennon.index.vector.files.details import VectorDetails
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.search.partition import SearchPartition
 from pennon.index.vector.search.segment import VectorSegment
-from pennon.query.catalog import Catalog, Skipped, UnusableSegment, UsableIndex, UsableSegment, naming
+from pennon.query.catalog import Catalog, Skipped, UnusableSegment, UsableIndex, UsableSegment, attributing_errors
 from pennon.query.search.live_rows import LiveRows, PartitionRows
 from pennon.query.search.request import Question
 
@@ -73,7 +74,7 @@ def usable_source(catalog: Catalog, question: Question) -> Source:
         try:
             return find_source(catalog, question)
         except UnusableSegment as unusable:
-            catalog.leave_out(unusable)
+            catalog.exclude(unusable)
 
 
 def _choose(catalog: Catalog, question: Question) -> tuple[UsableIndex | None, Metric]:
@@ -109,13 +110,14 @@ def _named(catalog: Catalog, column: Column, name: str, metric: Metric | None) -
     """The index of that name, None when no segment of it can be used."""
     segments = [s for s in catalog.snapshot.manifest.user_segments if s.name == name]
     if not segments:
-        known = ", ".join(sorted({s.name for s in catalog.snapshot.manifest.user_segments})) or "none"
-        raise IndexNotFound(f"table {catalog.snapshot.uri} has no index {name!r}", f"It has: {known}")
+        known = (s.name for s in catalog.snapshot.manifest.user_segments)
+        raise IndexNotFound.among(known, name, catalog.snapshot.uri)
     kind = kind_of(segments[0])
-    if segments[0].fields != (column.field_id,) or (kind is not None and kind.family is not Family.VECTOR):
-        raise InvalidArgument(f"index {name!r} is no vector index on column {column.path!r}", "Name another, or none")
-    index = next((i for i in catalog.vectors.get(column.path, ()) if i.name == name), None)
-    own = _told_metric(catalog, name, column) if index is None else _metric(catalog, index)
+    if segments[0].fields != (column.field_id,) or (kind is not None and Query.NEAREST not in kind.queries):
+        problem = f"index {name!r} is not a vector index on column {column.path!r}"
+        raise InvalidArgument(problem, "Name another, or none")
+    index = next((i for i in catalog.serving(Query.NEAREST, column.path) if i.name == name), None)
+    own = _recorded_metric(catalog, name, column) if index is None else _metric(catalog, index)
     if metric is not None and own is not None and metric is not own:
         raise InvalidArgument(f"index {name!r} is for the metric {own}, not {metric}", "Leave out index, or metric")
     return index, own or metric or Metric.L2
@@ -124,30 +126,30 @@ def _named(catalog: Catalog, column: Column, name: str, metric: Metric | None) -
 def _metric_of_column(catalog: Catalog, column: Column) -> Metric:
     """What distances mean on a column where the user does not say: what its index means by them, also while that is
     damaged and answers nothing."""
-    known = catalog.default_metrics
-    if column.path not in known:
+    known, key = catalog.lasting, ("metric", column.path)
+    if key not in known:
         indices = _by_coverage(catalog, column)
-        told: Metric | None = None
+        recorded: Metric | None = None
         for index in indices:
             try:
-                told = _metric(catalog, index)
+                recorded = _metric(catalog, index)
             except UnusableSegment as unusable:
                 if not isinstance(unusable.error, DamagedFile):
                     raise
-                told = _told_metric(catalog, index.name, column)
-            if told is not None:
+                recorded = _recorded_metric(catalog, index.name, column)
+            if recorded is not None:
                 break
-        known[column.path] = told or _told_metric(catalog, None, column) or Metric.L2
-    return known[column.path]
+        known[key] = recorded or _recorded_metric(catalog, None, column) or Metric.L2
+    return known[key]
 
 
-def _told_metric(catalog: Catalog, name: str | None, column: Column) -> Metric | None:
+def _recorded_metric(catalog: Catalog, name: str | None, column: Column) -> Metric | None:
     """What the manifest says of an index, or of any vector index on the column."""
     for segment in catalog.snapshot.manifest.user_segments:
         kind = kind_of(segment)
         if name not in (None, segment.name) or segment.fields != (column.field_id,):
             continue
-        if kind is None or kind.family is not Family.VECTOR:
+        if kind is None or Query.NEAREST not in kind.queries:
             continue
         try:
             details = VectorDetails.from_bytes(segment.details)
@@ -160,7 +162,7 @@ def _told_metric(catalog: Catalog, name: str | None, column: Column) -> Metric |
 
 def _by_coverage(catalog: Catalog, column: Column) -> list[UsableIndex]:
     """Vector indices on the column, the one that covers most rows first."""
-    indices = catalog.vectors.get(column.path, [])
+    indices = catalog.serving(Query.NEAREST, column.path)
     manifest = catalog.snapshot.manifest
     return sorted(indices, key=lambda index: -manifest.rows_in(index.coverage))
 
@@ -171,5 +173,5 @@ def _metric(catalog: Catalog, index: UsableIndex) -> Metric:
 
 
 def _open(catalog: Catalog, usable: UsableSegment) -> VectorSegment:
-    with naming(usable):
-        return catalog.open_vector(usable)
+    with attributing_errors(usable):
+        return cast(VectorSegment, catalog.open(usable))

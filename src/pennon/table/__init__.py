@@ -1,0 +1,61 @@
+"""The facade: one short method a verb."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pennon.engine import ProgressListener, choose_engine
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Location
+from pennon.index.threads import one_core
+from pennon.table.building import BuildVerbs
+from pennon.table.maintenance import MaintenanceVerbs
+from pennon.table.queries import QueryVerbs
+
+if TYPE_CHECKING:
+    from pennon.engine import SparkSession
+
+__all__ = ["Table", "open_table"]
+
+
+class Table(BuildVerbs, MaintenanceVerbs, QueryVerbs):
+    """A Lance table at one version: its indices are built, maintained and queried through it.
+
+    Verbs that commit move the handle to what they committed; `refresh()` moves it to the newest version. Every verb
+    that changes the table takes `dry_run=True`, which returns the plan that its `plan_...` method returns, and
+    otherwise returns a result with counts, seconds and the versions before and after.
+    """
+
+
+def open_table(
+    uri: str | os.PathLike[str],
+    version: int | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    engine: str | None = None,
+    progress: ProgressListener | None = None,
+) -> Table:
+    """Open a Lance table. Starts nothing: a Spark session is looked for when a verb needs one.
+
+    Args:
+        uri: a path, or the address in an object store.
+        version: the version to open. Default: the newest.
+        storage_options: credentials and settings of the store, as pylance takes them.
+        spark: the session that runs jobs. Default: the active one, else an embedded local one.
+        engine: `"spark"` or `"local"`, which runs tasks in threads of this process, without Spark. Default:
+            PENNON_ENGINE of the environment, else Spark.
+        progress: told how far jobs are.
+
+    Returns:
+        A handle on that version.
+
+    Raises:
+        TableNotFound: there is no table, or not that version.
+        StoreUnavailable: the store does not answer; try again later.
+        DamagedTable: the table cannot be read.
+    """
+    chosen = choose_engine(engine, spark, progress=progress, around=one_core)
+    return Table(Snapshot.open(Location.of(os.fspath(uri), storage_options), version), chosen)

@@ -1,0 +1,259 @@
+"""The verbs that build and drop indices, and change the column under one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+from pennon.format.snapshot import Snapshot
+from pennon.index.option_text import documents_options
+from pennon.index.options import IndexOptions
+from pennon.index.registry import index_options, index_types
+from pennon.jobs.create_index import create_index, plan_index
+from pennon.jobs.drop_index import DropPlan, drop_index, plan_drop
+from pennon.jobs.kinds import BuildPlan
+from pennon.jobs.results import IndexResult, UpdateResult
+from pennon.jobs.shared.budget import task_memory
+from pennon.jobs.update_column import ColumnUpdate, UpdatePlan, count_update, update_column
+from pennon.table.handle import TableHandle
+
+
+class BuildVerbs(TableHandle):
+    @documents_options(index_types())
+    def plan_index(
+        self,
+        column: str,
+        index_type: str | IndexOptions = "BTREE",
+        name: str | None = None,
+        *,
+        fragment_ids: Sequence[int] | None = None,
+        rows_per_task: int | None = None,
+        task_memory_bytes: int | None = None,
+        **options: Any,
+    ) -> BuildPlan:
+        """What `create_index` would do to the newest version. Starts no Spark session: it counts this machine's cores
+        when there is none yet.
+
+        Args:
+            column: as for `create_index`, like all arguments.
+            index_type: the index type, by name or as an options object.
+            name: the name of the index.
+            fragment_ids: plan one segment over these fragments.
+            rows_per_task: rows that a task reads.
+            task_memory_bytes: the memory a task may use.
+            **options: options of the index type, listed below.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`: rows, tasks, memory of a task, size of the files.
+
+        Raises:
+            ColumnNotFound: the table has no such column.
+            UnsupportedColumn: the column has a type that such an index cannot hold.
+            UnknownIndexType: Pennon builds no index of this type.
+            InvalidArgument: an option that the type does not take, or a value that it does not allow.
+        """
+        return self._plan_index(
+            self._snapshot.latest(),
+            column,
+            index_options(index_type, options),
+            name,
+            fragment_ids=fragment_ids,
+            rows_per_task=rows_per_task,
+            task_memory_bytes=task_memory_bytes,
+        )
+
+    @overload
+    def create_index(
+        self,
+        column: str,
+        index_type: str | IndexOptions = "BTREE",
+        name: str | None = None,
+        *,
+        replace: bool = True,
+        fragment_ids: Sequence[int] | None = None,
+        rows_per_task: int | None = None,
+        task_memory_bytes: int | None = None,
+        dry_run: Literal[False] = False,
+        **options: Any,
+    ) -> IndexResult[BuildPlan]: ...
+
+    @overload
+    def create_index(
+        self,
+        column: str,
+        index_type: str | IndexOptions = "BTREE",
+        name: str | None = None,
+        *,
+        replace: bool = True,
+        fragment_ids: Sequence[int] | None = None,
+        rows_per_task: int | None = None,
+        task_memory_bytes: int | None = None,
+        dry_run: bool,
+        **options: Any,
+    ) -> IndexResult[BuildPlan] | BuildPlan: ...
+
+    @documents_options(index_types())
+    def create_index(
+        self,
+        column: str,
+        index_type: str | IndexOptions = "BTREE",
+        name: str | None = None,
+        *,
+        replace: bool = True,
+        fragment_ids: Sequence[int] | None = None,
+        rows_per_task: int | None = None,
+        task_memory_bytes: int | None = None,
+        dry_run: bool = False,
+        **options: Any,
+    ) -> IndexResult[BuildPlan] | BuildPlan:
+        """Build an index of the newest version on Spark and commit it.
+
+        Args:
+            column: a column, or a leaf field within structs: `"address.city"`.
+            index_type: the name of an index type in any case, with its options as keyword arguments; or an options
+                object, `pennon.IvfPq(metric="cosine")`.
+            name: the name of the index. Default: `<column>_idx`.
+            replace: replace an index of that name; with False it is an error.
+            fragment_ids: build one segment over these fragments, next to the segments that the index has already.
+                Default: the whole index, over all fragments.
+            rows_per_task: rows that a task reads. Default: chosen by the memory of a task.
+            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+            dry_run: plan only.
+            **options: options of the index type, listed below; None is as good as none. Options that pylance ignores
+                for a type are accepted with an IgnoredOptionWarning.
+
+        Returns:
+            What was done, with the `index` as `indices` lists it; with `dry_run` the plan.
+
+        Raises:
+            ColumnNotFound: the table has no such column.
+            UnsupportedColumn: the column has a type that such an index cannot hold.
+            UnknownIndexType: Pennon builds no index of this type.
+            InvalidArgument: an option that the type does not take, or a value that it does not allow.
+            IndexExists: there is an index of this name and `replace` is False.
+            CommitConflict: another writer changed the table so that the index cannot be committed.
+        """
+        chosen, started, snapshot = index_options(index_type, options), time.monotonic(), self._snapshot.latest()
+
+        def planned() -> BuildPlan:
+            return self._plan_index(
+                snapshot,
+                column,
+                chosen,
+                name,
+                fragment_ids=fragment_ids,
+                rows_per_task=rows_per_task,
+                task_memory_bytes=task_memory_bytes,
+            )
+
+        plan = planned()
+        if dry_run:
+            return plan
+        self._move_to(snapshot)
+        if self._learns_parallelism():
+            # The first plan only checked the input, before Spark was started; this one knows the cluster.
+            plan = planned()
+        whole = fragment_ids is None
+        self._move_to(create_index(self._engine, snapshot, chosen.index_type, plan, replace=replace, whole=whole))
+        index = next(index for index in self.indices() if index.name == plan.name)
+        return IndexResult.between("create_index", plan, snapshot, self._snapshot, started, index=index)
+
+    def plan_drop_index(self, name: str) -> DropPlan:
+        """What `drop_index` would remove from the newest version.
+
+        Raises:
+            IndexNotFound: the table has no index of this name.
+        """
+        return plan_drop(self._snapshot.latest(), name)
+
+    @overload
+    def drop_index(self, name: str, *, dry_run: Literal[False] = False) -> IndexResult[DropPlan]: ...
+
+    @overload
+    def drop_index(self, name: str, *, dry_run: bool) -> IndexResult[DropPlan] | DropPlan: ...
+
+    def drop_index(self, name: str, *, dry_run: bool = False) -> IndexResult[DropPlan] | DropPlan:
+        """Remove an index from the newest version; its files go when old versions are cleaned up.
+
+        Args:
+            name: the name of the index.
+            dry_run: plan only.
+
+        Returns:
+            What was done, with the `index` as it was; with `dry_run` the plan.
+
+        Raises:
+            IndexNotFound: the table has no index of this name.
+        """
+        started, snapshot = time.monotonic(), self._snapshot.latest()
+        plan = plan_drop(snapshot, name)
+        if dry_run:
+            return plan
+        self._move_to(drop_index(snapshot, plan))
+        return IndexResult.between("drop_index", plan, snapshot, self._snapshot, started, index=plan.index)
+
+    def plan_update_column(self, column: str, expression: str, *, where: str | None = None) -> UpdatePlan:
+        """How many rows `update_column` would change in the newest version; counted on Spark where there is a
+        condition."""
+        return count_update(self._engine, self._snapshot.latest(), ColumnUpdate(column, expression, where))
+
+    @overload
+    def update_column(
+        self, column: str, expression: str, *, where: str | None = None, dry_run: Literal[False] = False
+    ) -> UpdateResult[UpdatePlan]: ...
+
+    @overload
+    def update_column(
+        self, column: str, expression: str, *, where: str | None = None, dry_run: bool
+    ) -> UpdateResult[UpdatePlan] | UpdatePlan: ...
+
+    def update_column(
+        self, column: str, expression: str, *, where: str | None = None, dry_run: bool = False
+    ) -> UpdateResult[UpdatePlan] | UpdatePlan:
+        """Change a top-level column in place. Rows stay where they are. Indices on the column no longer cover the
+        fragments that changed, until `optimize_indices`.
+
+        Args:
+            column: the column that gets new values.
+            expression: SQL over the columns of a row: `"price * 1.1"`.
+            where: only rows that this filter selects. Default: all.
+            dry_run: count only.
+
+        Returns:
+            What was done, with the number of `rows` and their `fragments`; with `dry_run` the plan.
+
+        Raises:
+            InvalidFilter: the SQL makes no sense over this table; nothing was written.
+            CommitConflict: another writer changed the same fragments.
+        """
+        if dry_run:
+            return self.plan_update_column(column, expression, where=where)
+        started, snapshot = time.monotonic(), self._snapshot.latest()
+        newest, done = update_column(self._engine, snapshot, ColumnUpdate(column, expression, where))
+        self._move_to(newest)
+        counts = {"rows": done.rows, "fragments": done.fragments}
+        return UpdateResult.between("update_column", done, snapshot, newest, started, **counts)
+
+    def _plan_index(
+        self,
+        snapshot: Snapshot,
+        column: str,
+        options: IndexOptions,
+        name: str | None,
+        *,
+        fragment_ids: Sequence[int] | None,
+        rows_per_task: int | None,
+        task_memory_bytes: int | None,
+    ) -> BuildPlan:
+        """On a given version: what is built must be what was planned, whoever commits in between."""
+        return plan_index(
+            snapshot,
+            column,
+            options,
+            name=name,
+            fragment_ids=fragment_ids,
+            parallelism=self._parallelism,
+            memory_bytes=task_memory(task_memory_bytes),
+            rows_per_task=rows_per_task,
+        )

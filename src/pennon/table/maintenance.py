@@ -1,0 +1,285 @@
+"""The verbs that keep the indices of a table small, whole and right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Literal, Unpack, overload
+
+from pennon.format.cleanup import ORPHAN_AGE
+from pennon.jobs.audit.audit import RECALL_QUERIES, audit
+from pennon.jobs.audit.report import AuditReport
+from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
+from pennon.jobs.compact.compact import compact
+from pennon.jobs.compact.plan import CompactionChoices, CompactPlan, plan_compact
+from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan, catch_up, plan_catch_up
+from pennon.jobs.fragment_reuse.trim import TrimPlan, plan_trim, trim
+from pennon.jobs.kinds import PlanContext
+from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport, maintain
+from pennon.jobs.optimize.optimize import optimize
+from pennon.jobs.optimize.plan import plan_optimize
+from pennon.jobs.optimize.steps import OptimizePlan
+from pennon.jobs.results import Result, TrimResult
+from pennon.jobs.shared.budget import task_memory
+from pennon.report.facts import collect
+from pennon.report.page import page
+from pennon.table.handle import TableHandle
+
+
+class MaintenanceVerbs(TableHandle):
+    def plan_optimize(
+        self,
+        *,
+        index_names: Sequence[str] | None = None,
+        num_indices_to_merge: int | None = None,
+        retrain: bool = False,
+        task_memory_bytes: int | None = None,
+    ) -> OptimizePlan:
+        """What `optimize_indices` would do to the newest version, and why: tasks, memory and files of every step. No
+        Spark session is started: this machine's cores are counted when there is none yet."""
+        memory = task_memory(task_memory_bytes)
+        return plan_optimize(
+            PlanContext.without_starting(self._engine, self._snapshot.latest(), memory),
+            names=index_names,
+            num_indices_to_merge=num_indices_to_merge,
+            retrain=retrain,
+        )
+
+    @overload
+    def optimize_indices(
+        self,
+        *,
+        index_names: Sequence[str] | None = None,
+        num_indices_to_merge: int | None = None,
+        retrain: bool = False,
+        task_memory_bytes: int | None = None,
+        dry_run: Literal[False] = False,
+    ) -> Result[OptimizePlan]: ...
+
+    @overload
+    def optimize_indices(
+        self,
+        *,
+        index_names: Sequence[str] | None = None,
+        num_indices_to_merge: int | None = None,
+        retrain: bool = False,
+        task_memory_bytes: int | None = None,
+        dry_run: bool,
+    ) -> Result[OptimizePlan] | OptimizePlan: ...
+
+    def optimize_indices(
+        self,
+        *,
+        index_names: Sequence[str] | None = None,
+        num_indices_to_merge: int | None = None,
+        retrain: bool = False,
+        task_memory_bytes: int | None = None,
+        dry_run: bool = False,
+    ) -> Result[OptimizePlan] | OptimizePlan:
+        """Cover new fragments and merge segments.
+
+        Args:
+            index_names: only these indices. Default: all.
+            num_indices_to_merge: 0 only adds a delta, N merges the newest N segments with what is new. Default: merge
+                by size.
+            retrain: build everything again, with models trained on today's rows.
+            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+            dry_run: plan only.
+
+        Returns:
+            What was done; with `dry_run` the plan.
+
+        Raises:
+            IndexNotFound: the table has no index of one of the names.
+            CommitConflict: another writer replaced the same segments; nothing was committed for that index.
+        """
+        started, memory, snapshot = time.monotonic(), task_memory(task_memory_bytes), self._snapshot.latest()
+        planned = partial(plan_optimize, names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain)
+        plan = planned(PlanContext.without_starting(self._engine, snapshot, memory))
+        if dry_run:
+            return plan
+        self._move_to(snapshot)
+        if plan.due and self._learns_parallelism():
+            # The first plan found what is due before Spark was started; this one knows the cluster.
+            plan = planned(PlanContext.of(self._engine, snapshot, memory))
+        self._move_to(optimize(self._engine, snapshot, plan, memory))
+        return Result.between("optimize_indices", plan, snapshot, self._snapshot, started)
+
+    def plan_compact(self, *, remap: str = "immediate", **options: Unpack[CompactionChoices]) -> CompactPlan:
+        """What `compact` would do to the newest version."""
+        return plan_compact(self._snapshot.latest(), options, remap)
+
+    @overload
+    def compact(
+        self,
+        *,
+        remap: str = "immediate",
+        task_memory_bytes: int | None = None,
+        dry_run: Literal[False] = False,
+        **options: Unpack[CompactionChoices],
+    ) -> Result[CompactPlan]: ...
+
+    @overload
+    def compact(
+        self,
+        *,
+        remap: str = "immediate",
+        task_memory_bytes: int | None = None,
+        dry_run: bool,
+        **options: Unpack[CompactionChoices],
+    ) -> Result[CompactPlan] | CompactPlan: ...
+
+    def compact(
+        self,
+        *,
+        remap: str = "immediate",
+        task_memory_bytes: int | None = None,
+        dry_run: bool = False,
+        **options: Unpack[CompactionChoices],
+    ) -> Result[CompactPlan] | CompactPlan:
+        """Join small fragments and drop deleted rows, on Spark; indices follow.
+
+        Args:
+            remap: how indices follow. `"immediate"` rewrites them in the same transaction, `"deferred"` records in the
+                Fragment Reuse Index where rows went, `"drop"` gives up coverage of what was rewritten.
+            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+            dry_run: plan only.
+            **options: those of pylance's compaction: `target_rows_per_fragment`, `materialize_deletions`,
+                `materialize_deletions_threshold`, ...
+
+        Returns:
+            What was done; with `dry_run` the plan.
+
+        Raises:
+            InvalidArgument: an option that does not exist, or a value that it does not allow.
+            CommitConflict: another writer changed the same fragments; nothing was committed.
+        """
+        started, snapshot = time.monotonic(), self._snapshot.latest()
+        plan = plan_compact(snapshot, options, remap)
+        if dry_run:
+            return plan
+        self._move_to(compact(self._engine, snapshot, plan, task_memory(task_memory_bytes)))
+        return Result.between("compact", plan, snapshot, self._snapshot, started)
+
+    def plan_catch_up(self) -> CatchUpPlan:
+        """What `catch_up_indices` would do to the newest version, by the addresses in the files; read on Spark where
+        there are compactions to follow."""
+        return plan_catch_up(self._engine, self._snapshot.latest())
+
+    @overload
+    def catch_up_indices(
+        self, *, task_memory_bytes: int | None = None, dry_run: Literal[False] = False
+    ) -> Result[CatchUpPlan]: ...
+
+    @overload
+    def catch_up_indices(
+        self, *, task_memory_bytes: int | None = None, dry_run: bool
+    ) -> Result[CatchUpPlan] | CatchUpPlan: ...
+
+    def catch_up_indices(
+        self, *, task_memory_bytes: int | None = None, dry_run: bool = False
+    ) -> Result[CatchUpPlan] | CatchUpPlan:
+        """Rewrite every index segment whose files name rows by addresses from before a deferred compaction.
+
+        Args:
+            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+            dry_run: plan only.
+
+        Returns:
+            What was done, `segments_written` among it; with `dry_run` the plan.
+
+        Raises:
+            CommitConflict: another writer replaced the same segments.
+        """
+        started, snapshot = time.monotonic(), self._snapshot.latest()
+        plan = plan_catch_up(self._engine, snapshot)
+        if dry_run:
+            return plan
+        self._move_to(catch_up(self._engine, snapshot, task_memory(task_memory_bytes), plan)[0])
+        return Result.between("catch_up_indices", plan, snapshot, self._snapshot, started)
+
+    def plan_trim(self) -> TrimPlan:
+        """What `trim_fragment_reuse` would do to the newest version, by the addresses in the files; read on Spark where
+        there are compactions to follow."""
+        return plan_trim(self._engine, self._snapshot.latest())
+
+    @overload
+    def trim_fragment_reuse(self, *, dry_run: Literal[False] = False) -> TrimResult[TrimPlan]: ...
+
+    @overload
+    def trim_fragment_reuse(self, *, dry_run: bool) -> TrimResult[TrimPlan] | TrimPlan: ...
+
+    def trim_fragment_reuse(self, *, dry_run: bool = False) -> TrimResult[TrimPlan] | TrimPlan:
+        """Remove the versions of the Fragment Reuse Index that no index file needs any more, by the addresses in the
+        files.
+
+        Args:
+            dry_run: plan only.
+
+        Returns:
+            What was done, with `versions_removed` and `versions_left`; with `dry_run` the plan.
+        """
+        if dry_run:
+            return self.plan_trim()
+        started, snapshot = time.monotonic(), self._snapshot.latest()
+        newest, plan = trim(self._engine, snapshot)
+        self._move_to(newest)
+        counts = {"versions_removed": len(plan.removable), "versions_left": len(plan.needed)}
+        return TrimResult.between("trim_fragment_reuse", plan, snapshot, newest, started, **counts)
+
+    def maintain(
+        self,
+        policy: MaintenancePolicy | None = None,
+        *,
+        dry_run: bool = False,
+        task_memory_bytes: int | None = None,
+    ) -> MaintenanceReport:
+        """One pass that does what is due: compact, optimize, catch up, trim, clean. Says of every step why it was due
+        or not, and what came of it. Safe to run twice and beside writers."""
+        memory = task_memory(task_memory_bytes)
+        newest, report = maintain(self._engine, self._snapshot, policy or MaintenancePolicy(), memory, dry_run=dry_run)
+        self._move_to(newest)
+        return report
+
+    def clean_orphans(
+        self,
+        older_than: timedelta = timedelta(seconds=ORPHAN_AGE),
+        *,
+        no_jobs_running: bool = False,
+        dry_run: bool = False,
+    ) -> CleanedOrphans:
+        """Delete index directories and data files that no version, branch or tag names and that nothing was written to
+        for `older_than`: longer than any job may run, since what it writes is named only by its commit. With
+        `no_jobs_running`, less than a day will do, and what an object store has, which reports no ages, goes too. Files
+        that only a shallow clone in another place still uses cannot be known, and go."""
+        return clean_orphans(self._snapshot, older_than, no_jobs_running=no_jobs_running, dry_run=dry_run)
+
+    def report(self) -> str:
+        """An HTML page of this version's fragments and indices, and of what `maintain` would do. Starts no Spark."""
+        return page(collect(self._snapshot))
+
+    def audit(
+        self,
+        sample: float = 1.0,
+        *,
+        repair: bool = False,
+        index_names: Sequence[str] | None = None,
+        recall_queries: int = RECALL_QUERIES,
+        task_memory_bytes: int | None = None,
+    ) -> AuditReport:
+        """Compare every index of the newest version with the table, on Spark: files, layout, rows, codes, recall. A
+        `sample` below 1 compares that share of the fragments; `repair` builds what is wrong from the data."""
+        self.refresh()
+        newest, report = audit(
+            self._engine,
+            self._snapshot,
+            sample=sample,
+            repair=repair,
+            names=index_names,
+            recall_queries=recall_queries,
+            memory_bytes=task_memory(task_memory_bytes),
+        )
+        self._move_to(newest)
+        return report

@@ -1,0 +1,160 @@
+"""Vector indices in random histories: exact searches compared with brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from hypothesis import note
+from hypothesis import strategies as st
+
+import pennon
+from pennon.index.vector.metric import Metric
+from pennon.index.vector.vectors import to_matrix
+from pennon.testing.cases import Build, Column, IndexCase
+from pennon.testing.writers import Writers
+
+# All partitions are read and all candidates are measured again: the answer of any index is then exact.
+EXACT: dict[str, Any] = {"nprobes": 1000, "refine_factor": 100, "ef": 100_000}
+TOO_FEW = "cannot be trained"
+METRICS = st.sampled_from([metric.value for metric in Metric])
+Neighbors = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
+
+
+def vectors(dim: int = 8, nulls: float = 0.1) -> Column:
+    """A column of float32 vectors, some of them NULL."""
+
+    def values(rng: np.random.Generator, count: int) -> pa.Array:
+        drawn = rng.standard_normal((count, dim)).astype(np.float32)
+        gone = rng.random(count) < nulls
+        rows = [None if null else vector for vector, null in zip(drawn, gone, strict=True)]
+        return pa.array(rows, pa.list_(pa.float32(), dim))
+
+    return Column(values)
+
+
+def vector_index(
+    column: str,
+    index_types: tuple[str, ...],
+    *,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    prefilters: tuple[str | None, ...] = (None,),
+    dim: int = 8,
+) -> IndexCase:
+    """One index on a column of vectors, of one of these types at a time, with any metric.
+
+    Args:
+        column: One of the columns of the history, of `vectors(dim)`.
+        index_types: As `Table.create_index` takes them.
+        options: Options of `Table.create_index` that a type needs beside metric and number of partitions.
+        prefilters: Each search is made once with each of them.
+        dim: The number of items of a vector.
+    """
+    name = f"{column}_idx"
+
+    def build(index_type: str, metric: str, partitions: int) -> Build:
+        more = (options or {}).get(index_type, {})
+        return index_type, {"metric": metric, "num_partitions": partitions, "max_iters": 3, **more}
+
+    def delta_options(dataset: lance.LanceDataset) -> dict[str, Any]:
+        return {"metric": _metric(dataset, name), "max_iters": 3}
+
+    def pylance_build(dataset: lance.LanceDataset, number: int) -> None:
+        if dataset.count_rows(f"{column} is not null") > 20:
+            metric = list(Metric)[number % len(Metric)].value
+            dataset.create_index(column, "IVF_FLAT", name=name, metric=metric, num_partitions=2, replace=True)
+
+    return IndexCase(
+        column,
+        st.builds(build, st.sampled_from(index_types), METRICS, st.integers(1, 5)),
+        name,
+        delta_options=delta_options,
+        pylance_build=pylance_build,
+        refusals=(TOO_FEW,),
+        check=NeighborCheck(column, name, dim, prefilters),
+    )
+
+
+@dataclass(frozen=True)
+class NeighborCheck:
+    """The k nearest rows by `Table.search`, by `Table.search_batch` and by pylance are those of brute force."""
+
+    column: str
+    index_name: str
+    dim: int
+    prefilters: tuple[str | None, ...]
+    k: int = 8
+
+    def __call__(self, history: Writers) -> None:
+        """Compare the answers to a few queries."""
+        table = pennon.open(history.uri)
+        built = _metric(history.dataset(), self.index_name)
+        metric = Metric(built or "l2")
+        note(f"metric {metric.value}")
+        queries = np.random.default_rng(table.version).standard_normal((3, self.dim)).astype(np.float32)
+        for prefilter in self.prefilters:
+            expected = brute_force(history.uri, self.column, queries, metric, prefilter)
+            options: dict[str, Any] = {**EXACT, "filter": prefilter, "columns": ["id"]}
+            batch = table.search_batch(self.column, queries, self.k, **options)
+            for number, query in enumerate(queries):
+                self.same(table.search(self.column, query, self.k, **options), *expected[number])
+                own = np.flatnonzero(batch["query_index"].to_numpy() == number)
+                self.same(batch.take(own), *expected[number])
+        if built is not None:
+            self.compare_pylance(history, queries, metric)
+
+    def compare_pylance(self, history: Writers, queries: npt.NDArray[np.float32], metric: Metric) -> None:
+        """pylance reads the same index."""
+        expected = brute_force(history.uri, self.column, queries, metric, None)
+        for query, (ids, distances) in zip(queries, expected, strict=True):
+            # pylance does not read the metric of an index that covers nothing.
+            nearest = {"column": self.column, "q": query, "k": self.k, "metric": metric.value, **EXACT}
+            try:
+                found = history.dataset().scanner(columns=["id", "_distance"], nearest=nearest).to_table()
+            except pa.ArrowInvalid as error:
+                # Its own deferred compactions drop rows that graphs have; those of Pennon never do.
+                if "HNSW graph has" not in str(error) or not history.compacted_by_pylance:
+                    raise
+                return
+            if history.stable_row_ids:
+                none_is_old(found, ids, distances)  # it returns fewer rows than asked for
+            else:
+                self.same(found, ids, distances)
+
+    def same(self, found: pa.Table, ids: npt.NDArray[np.int64], distances: npt.NDArray[np.float32]) -> None:
+        """The answer has the nearest distances, and all rows that are nearer than the last by more than rounding."""
+        assert found.num_rows == min(self.k, len(ids))
+        np.testing.assert_allclose(found["_distance"].to_numpy(), distances[: found.num_rows], rtol=1e-4, atol=1e-4)
+        far = distances[: found.num_rows].max(initial=-np.inf)
+        assert set(ids[distances < far - 1e-3].tolist()) <= set(found["id"].to_pylist())
+
+
+def brute_force(
+    uri: str, column: str, queries: npt.NDArray[np.float32], metric: Metric, filter: str | None
+) -> list[Neighbors]:
+    """Ids and distances of all rows with a vector, nearest first, for each query."""
+    rows = lance.dataset(uri).scanner(columns=["id", column], filter=filter, use_scalar_index=False).to_table()
+    matrix, whole = to_matrix(rows[column].combine_chunks())
+    ids = rows["id"].to_numpy()[whole]
+    distances = metric.distances(queries, matrix[whole])
+    orders = np.argsort(distances, axis=1, kind="stable")
+    return [(ids[order], row[order]) for order, row in zip(orders, distances, strict=True)]
+
+
+def none_is_old(found: pa.Table, ids: npt.NDArray[np.int64], distances: npt.NDArray[np.float32]) -> None:
+    """Every row of the answer is a row of the table, at the distance it has."""
+    order = np.argsort(ids)
+    at = order[np.searchsorted(ids, found["id"].to_numpy(), sorter=order)]
+    np.testing.assert_array_equal(ids[at], found["id"].to_numpy())
+    np.testing.assert_allclose(found["_distance"].to_numpy(), distances[at], rtol=1e-4, atol=1e-4)
+
+
+def _metric(dataset: lance.LanceDataset, name: str) -> str | None:
+    """Of the index of that name; None without one."""
+    found = [index for index in dataset.describe_indices() if index.name == name]
+    return str(found[0].details["metric_type"]).lower() if found else None
