@@ -18,10 +18,10 @@ from pennon.errors import CommitConflict, CoverageWarning
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.vector.vectors import to_lists
-from pennon.jobs import compact
+from pennon.jobs.compact import compact
 from pennon.jobs.maintain import MaintenancePolicy
 from pennon.jobs.shared import commit as publish
-from tests.tables import full_scan, stock_answer
+from tests.support.tables import full_scan, stock_answer
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -145,7 +145,7 @@ def test_a_dropped_index_stays_dropped(tmp_path: Path, monkeypatch: pytest.Monke
     lance.write_dataset(rows(30, 900), table.uri, mode="append")
     while_working(monkeypatch, lambda: lance.dataset(table.uri).drop_index("k_idx"))
     with pytest.raises(CommitConflict, match="left the table"):
-        table.optimize(index_names=["k_idx"])
+        table.optimize_indices(index_names=["k_idx"])
     assert [index.name for index in table.refresh().indices()] == ["v_idx"]
     check(table.uri)
     named = {segment.uuid for index in table.indices() for segment in index.segments}
@@ -169,7 +169,7 @@ def test_a_replaced_index_is_not_overwritten(tmp_path: Path, monkeypatch: pytest
         lambda: lance.dataset(table.uri).create_scalar_index("k", "BTREE", name="k_idx", replace=True),
     )
     with pytest.raises(CommitConflict):
-        table.optimize(index_names=["k_idx"])
+        table.optimize_indices(index_names=["k_idx"])
     [index] = [index for index in table.refresh().indices() if index.name == "k_idx"]
     assert (len(index.segments), index.coverage) == (1, 1.0)
     check(table.uri)
@@ -185,7 +185,7 @@ def test_a_replaced_index_is_not_overwritten(tmp_path: Path, monkeypatch: pytest
     ],
     ids=["delete", "append", "update", "deferred compaction"],
 )
-@pytest.mark.parametrize("verb", ["optimize", "catch_up_indices"])
+@pytest.mark.parametrize("verb", ["optimize_indices", "catch_up_indices"])
 def test_work_survives_what_others_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happening: Callable[[str], Any], verb: str
 ) -> None:

@@ -20,10 +20,10 @@ from lance.file import LanceFileReader
 import pennon
 from pennon.engine import LocalEngine, SparkEngine
 from pennon.errors import InvalidArgument, SparkUnavailable
-from pennon.index.vector.threads import cores
-from tests.cli import run
-from tests.faults.on_spark import ROOT
-from tests.tables import full_scan
+from pennon.index.threads import cores
+from tests.support.cli import run
+from tests.support.processes import ROOT
+from tests.support.tables import full_scan
 
 ROWS, FRAGMENTS = 4000, 4
 CONDITIONS = ("k = 7", "k < 100", "k >= 900", "k is null")
@@ -100,18 +100,18 @@ def use_every_verb(uri: str) -> None:
     table.create_index("v", "IVF_HNSW_SQ", "graphs", num_partitions=4, rows_per_task=500)
     for start in (ROWS, 2 * ROWS):
         lance.write_dataset(rows(start, 500), uri, mode="append")
-        table.optimize()
+        table.optimize_indices()
     lance.dataset(uri).delete("id % 7 = 3")
     table.update_column("k", "k + 1", where="id < 100")
-    table.optimize(num_indices_to_merge=9)
+    table.optimize_indices(num_indices_to_merge=9)
     table.compact(target_rows_per_fragment=2000)
     lance.write_dataset(rows(3 * ROWS, 500), uri, mode="append")
-    table.optimize()
+    table.optimize_indices()
     table.compact(remap="deferred", target_rows_per_fragment=9000)
     table.plan_catch_up(), table.plan_trim()
     table.catch_up_indices()
     table.trim_fragment_reuse()
-    table.optimize(retrain=True)
+    table.optimize_indices(retrain=True)
     table.maintain()
     table.report()
     report = table.audit(recall_queries=20)
@@ -124,6 +124,7 @@ def use_every_verb(uri: str) -> None:
     assert len(set(exact) & set(found)) >= 9
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("threads_of_pylance", ["1", "4"])
 def test_every_verb_without_spark(uri: str, threads_of_pylance: str) -> None:
     """With one thread of pylance's too: what kept the GIL while it waits for that thread would stop the process."""

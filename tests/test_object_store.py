@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import lance
@@ -21,38 +15,10 @@ from pennon.errors import DamagedIndexWarning, TableNotFound
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import to_lists
-from tests.tables import every_type
+from tests.support.object_store import BUCKET
+from tests.support.tables import every_type
 
-BUCKET = "pennon-test"
 FILTERS = ["i64 = 0", "i64 < 0", "i64 is null", "text like 'k1%'", "i64 > 0 and text = 'k001'", "i64 != 0"]
-
-
-@pytest.fixture(scope="module")
-def storage_options() -> Iterator[dict[str, str]]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    endpoint = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(200):
-            try:
-                urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield {
-            "aws_access_key_id": "test",
-            "aws_secret_access_key": "topsecretvalue",
-            "aws_endpoint": endpoint,
-            "aws_region": "us-east-1",
-            "allow_http": "true",
-            "aws_virtual_hosted_style_request": "false",
-        }
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def scan_all(uri: str, filter: str, options: dict[str, str]) -> list[int]:
@@ -139,15 +105,15 @@ def test_maintenance(storage_options: dict[str, str]) -> None:
     table.create_index("id", ranges=2, batch_size=32)
     table.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=4, max_iters=3)
     write(100, 400)
-    table.optimize(num_indices_to_merge=0)
+    table.optimize_indices(num_indices_to_merge=0)
     lance.dataset(uri, storage_options=storage_options).delete("id % 5 = 1")
     table.compact(remap="deferred", target_rows_per_fragment=200)
     check()
-    assert table.catch_up_indices() == 4
-    assert table.trim_fragment_reuse() == 1
+    assert table.catch_up_indices().segments_written == 4
+    assert table.trim_fragment_reuse().versions_removed == 1
     check()
     table.compact(target_rows_per_fragment=1000)
-    table.optimize(num_indices_to_merge=9)
+    table.optimize_indices(num_indices_to_merge=9)
     assert [(len(index.segments), index.coverage) for index in table.indices()] == [(1, 1.0), (1, 1.0)]
     audited = table.audit(recall_queries=3)
     assert audited.ok, str(audited)
@@ -164,7 +130,7 @@ def test_missing_file_and_missing_table(storage_options: dict[str, str]) -> None
     uri = f"s3://{BUCKET}/damaged.lance"
     lance.write_dataset(pa.table({"id": range(100), "k": range(100)}), uri, storage_options=storage_options)
     table = pennon.open(uri, storage_options=storage_options)
-    index = table.create_index("k")
+    index = table.create_index("k").index
     SHARED_CACHE.clear()
     session = lance.dataset(uri, storage_options=storage_options).new_file_session()
     session.delete_file(f"_indices/{index.segments[0].uuid}/page_lookup.lance")

@@ -22,9 +22,11 @@ PACKAGE = ROOT / "src" / "pennon"
 GENERATED = PACKAGE / "format" / "pb"
 LOCK_FILES = ("requirements-build.lock", "requirements.lock")
 
-# The rooms from top to bottom; those of one row are neighbours. A room may use its own row and the rows below it.
+# The rooms from top to bottom; those of one row are neighbors. A room may use its own row and the rows below it.
 ROOMS = (
-    {"__init__", "cli", "spark"},
+    # What users of other kinds test them with; nothing in the package imports it.
+    {"testing"},
+    {"__init__", "__main__", "cli", "spark"},
     {"table"},
     {"report"},
     {"jobs"},
@@ -32,14 +34,20 @@ ROOMS = (
     {"engine"},
     {"index"},
     {"format"},
-    {"errors", "redact", "text"},
+    {"errors", "secrets", "text"},
 )
 # Narrower than the rows: Spark's room moves tasks and blocks whatever they hold, and a query needs no Spark.
 STRANGERS = {"engine": {"index", "format"}, "query": {"engine"}}
 # Each has a package in index/ and one in jobs/.
-FAMILIES = ("btree", "vector")
-# A package that only some rooms may import.
-KEEPERS = {"pyspark": {"engine", "spark"}, "lance": {"format"}}
+FAMILIES = tuple(sorted(kind.parent.name for kind in (PACKAGE / "index").glob("*/kind.py")))
+# A package that only some rooms may import. For pennon.testing pylance is the oracle and the other writer of a table.
+KEEPERS = {
+    "pyspark": {"engine", "spark"},
+    "lance": {"format", "testing"},
+    "hypothesis": {"testing"},
+    "rich": {"cli"},
+    "click": {"cli"},
+}
 
 # The only places that name a quantizer's class; whoever else uses a quantizer does not ask which one it is.
 QUANTIZERS = PACKAGE / "index" / "vector" / "quantizers"
@@ -167,19 +175,28 @@ def test_only_the_registry_names_the_quantizers() -> None:
     assert not wrong
 
 
-def test_verbs_name_no_kind_of_index() -> None:
-    """Verbs ask the registry. The families have packages of their own, and the kNN join is about vectors."""
-    jobs = PACKAGE / "jobs"
-    own = {jobs / folder for folder in (*FAMILIES, "knn_join")}
+def test_only_the_registries_name_a_kind_of_index() -> None:
+    """All others ask the registries. The families have packages of their own, and the modules that search for vectors
+    are about one question, not one kind."""
+    own = {PACKAGE / room / family for room in ("index", "jobs") for family in FAMILIES}
+    own |= {PACKAGE / "jobs" / "knn_join", PACKAGE / "query" / "search", PACKAGE / "testing"}
+    registries = {PACKAGE / room / "registry.py" for room in ("index", "jobs")}
+    registries.add(PACKAGE / "__init__.py")  # exports the options of every type
     banned = tuple(f"pennon.{room}.{family}." for room in ("index", "jobs") for family in FAMILIES)
     wrong = [
         f"{module.relative_to(ROOT)}:{line}: {name}"
         for module in modules()
-        if room_of(module) == "jobs" and module != jobs / "registry.py" and not own & set(module.parents)
+        if module not in registries and not own & set(module.parents)
         for line, name in imports(module)
-        if name.startswith(banned) or name == "pennon.index.kind.Family"
+        if name.startswith(banned)
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize("word", ["stock", "anew", "neighbour", "melting", "strange", "publish(ed)?", "carrying"])
+def test_source_is_written_in_plain_words(word: str) -> None:
+    """The usual word instead: pylance, again, neighbor, merging, unknown, commit, remapping."""
+    assert not mentions(rf"(?i)\b{word}\b", under="src/")
 
 
 def test_no_file_names_a_package_registry() -> None:

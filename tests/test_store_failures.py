@@ -29,9 +29,10 @@ from pennon.format.failures import is_missing, store_failure
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.vectors import to_lists
-from pennon.spark.errors import plainly
-from tests.cli import run
-from tests.faulty_store import ANSWERS, CUT, DROPPED, FaultyStore
+from pennon.spark.errors import without_traceback
+from pennon.testing.engines import in_process
+from tests.support.cli import run
+from tests.support.faulty_store import ANSWERS, CUT, DROPPED, FaultyStore
 
 URI = "s3://bucket/t.lance"
 LASTING = {"denied", "signature", "unauthorized", "expired"}
@@ -45,9 +46,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyStore]:
     rows = pa.table({"id": range(1000), "k": range(1000), "v": to_lists(vectors)})
     uri = str(served.root / "t.lance")
     lance.write_dataset(rows, uri, max_rows_per_file=400).delete("k >= 990")
-    table = pennon.open(uri)
-    table.create_index("k", batch_size=64)
-    table.create_index("v", "IVF_FLAT", num_partitions=2)
+    with in_process():
+        table = pennon.open(uri)
+        table.create_index("k", batch_size=64)
+        table.create_index("v", "IVF_FLAT", num_partitions=2)
     yield served
     served.close()
 
@@ -321,6 +323,6 @@ def test_the_error_travels_whole(retryable: bool) -> None:
     error = StoreUnavailable("the store did not answer for x", "Wait", retryable)
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), copy.remedy, copy.retryable) == (str(error), "Wait", retryable)
-    with pytest.raises(StoreUnavailable) as raised, plainly():
+    with pytest.raises(StoreUnavailable) as raised, without_traceback():
         raise error
     assert raised.value.retryable == retryable

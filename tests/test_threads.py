@@ -21,9 +21,11 @@ import pytest
 
 import pennon
 from pennon.index.cache import SHARED_CACHE
-from tests.faults.on_spark import ROOT, environment
 from tests.faults.scenarios import FILTERS, indexed
-from tests.tables import full_scan
+from tests.support.processes import ROOT, environment
+from tests.support.tables import full_scan
+
+pytestmark = pytest.mark.process
 
 SECONDS = 3.0
 

@@ -10,10 +10,14 @@ import pyarrow as pa
 import pytest
 
 import pennon
+from pennon.errors import InvalidArgument
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Location
 from pennon.index import registry
 from pennon.jobs.registry import JOBS
-from tests.tables import full_scan, stock_answer
-from tests.toy_kind import TOY, ToyJobs
+from tests.support.cli import run
+from tests.support.tables import full_scan, stock_answer
+from tests.support.toy_kind import TOY, Toy, ToyJobs
 
 pytestmark = pytest.mark.usefixtures("process_engine")
 
@@ -66,11 +70,11 @@ def test_it_is_kept_up(uri: str, merge: int | None) -> None:
     lance.dataset(uri).delete("id % 7 = 3")
     lance.write_dataset(rows(300, 60), uri, mode="append")
     table = pennon.open(uri)
-    table.optimize(num_indices_to_merge=merge)
+    table.optimize_indices(num_indices_to_merge=merge)
     assert table.indices()[0].coverage == 1.0
     check(uri)
     table.update_column("k", "k + 1", where="id < 100")
-    table.optimize()
+    table.optimize_indices()
     assert table.indices()[0].coverage == 1.0
     check(uri)
 
@@ -83,7 +87,7 @@ def test_it_follows_deferred_compactions(uri: str) -> None:
         assert table.indices()[0].coverage == 1.0
         check(uri)
     table.catch_up_indices()
-    assert table.trim_fragment_reuse() == 2
+    assert table.trim_fragment_reuse().versions_removed == 2
     assert table.fragment_reuse() is None
     check(uri)
 
@@ -109,3 +113,38 @@ def test_it_is_audited_repaired_and_reported(uri: str) -> None:
     assert table.audit(repair=True).ok
     check(uri)
     assert "TOY" in table.report()
+
+
+def notes(uri: str) -> list[str]:
+    segments = Snapshot.open(Location.of(uri), None).manifest.user_segments
+    return [segment.details.decode() for segment in segments]
+
+
+def test_its_option_is_a_keyword_a_field_and_an_option_of_the_command_line(uri: str) -> None:
+    table = pennon.open(uri)
+    table.create_index("k", "toy", note="by keyword")
+    assert notes(uri) == ["by keyword"]
+    table.create_index("k", Toy(note="by object"))
+    assert notes(uri) == ["by object"]
+    assert table.plan_index("k", Toy(note="planned")).to_dict()["note"] == "planned"
+    done = run("create-index", uri, "k", "--type", "toy", "--note", "by command")
+    assert (done.exit_code, notes(uri)) == (0, ["by command"]), done.output
+    lance.write_dataset(rows(300, 60), uri, mode="append")
+    pennon.open(uri).optimize_indices(num_indices_to_merge=0)
+    assert notes(uri) == ["by command"] * 2
+
+
+def test_its_option_is_checked_and_documented(uri: str) -> None:
+    table = pennon.open(uri)
+    with pytest.raises(InvalidArgument, match="note must be a string, not 7"):
+        table.create_index("k", "TOY", note=7)
+    with pytest.raises(
+        InvalidArgument, match=r"TOY indices take no option 'not_'\. Did you mean note\? They take: note"
+    ):
+        table.create_index("k", "TOY", not_="x")
+    with pytest.raises(InvalidArgument, match="BTREE indices take no option 'note'"):
+        table.create_index("k", "BTREE", note="x")
+    shown = " ".join(run("create-index", "--help").output.split())
+    assert "ivf_hnsw_sq or toy" in shown
+    assert "--note TEXT A remark to keep in the manifest. [TOY: default no remark]" in shown
+    assert "note: A remark to keep in the manifest. [default no remark]" in (Toy.__doc__ or "")

@@ -22,8 +22,8 @@ from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.knn_join.plan import plan_knn_join
 from pennon.jobs.knn_join.tasks import search
 from pennon.query.search.request import SearchRequest
-from tests.query.neighbours import DIM, brute_force, check, queries, rows, write
-from tests.tables import full_scan
+from tests.support.neighbors import DIM, brute_force, check, queries, rows, write
+from tests.support.tables import full_scan
 
 ASKED = queries(40)
 K = 5
@@ -41,7 +41,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> str:
     table.create_index("v", "IVF_PQ", num_partitions=8, num_sub_vectors=4)
     lance.write_dataset(rows(600, 2000, seed=3), path, mode="append")
     lance.dataset(path).delete("id % 7 = 3")
-    table.optimize(num_indices_to_merge=0)
+    table.optimize_indices(num_indices_to_merge=0)
     table.compact(target_rows_per_fragment=1500)
     lance.write_dataset(rows(100, 2600, seed=4), path, mode="append")
     return path

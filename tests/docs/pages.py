@@ -1,9 +1,9 @@
 """The pages of the documentation, taken apart into their fenced blocks.
 
 Blocks of `python`, `sh` and `sql` are run, in the order of the page; a `text` block after one is what it prints. In a
-`console` block outputs stand below their commands. A comment above a block, `<!-- not run: why -->` or
-`<!-- figure -->`, takes it out. `<!-- starts from: tables -->` or `indices` gives the page the tables of the tour, bare
-or with its indices. `# exit code 1` behind a command, or a Python value behind an expression, is checked as well.
+`console` block outputs are below their commands. A comment above a block, `<!-- not run: why -->` or
+`<!-- figure -->`, excludes it. `<!-- starts from: tables -->` or `indices` gives the page the tables of the tour, bare
+or with its indices. `# exit code 1` after a command, or a Python value after an expression, is checked as well.
 PENNON_DOCS_UPDATE=1 makes the tests write outputs into the pages instead of comparing them.
 """
 
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 RUN = ("python", "sh", "console", "sql")
 OUTPUT = "text"
 
 _FENCE = re.compile(r"^ *```(.*)$")
-_MARK = re.compile(r"^<!-- (not run: .+|figure) -->$")
+_MARK = re.compile(r"^ *<!-- (not run: .+|figure) -->$")
 _START = re.compile(r"^<!-- starts from: (nothing|tables|indices) -->$", re.MULTILINE)
 
 

@@ -25,7 +25,7 @@ SOURCES = {
     "B-tree, random 16-byte strings, 10,000,000 rows": ("build_strings.md", "random 16-byte strings"),
     "B-tree, `l_orderkey` of TPC-H, sorted already": ("build_lineitem.md", "lineitem.l_orderkey"),
     "point lookup in 10,000,000 rows, warm": ("points.md", "warm"),
-    "the same, table opened anew": ("points.md", "cold (table opened anew)"),
+    "the same, in a table just opened": ("points.md", "cold (table opened anew)"),
     "joining the lookups of 1,000 ranges, 10 billion rows": ("merge_lookups.md", "1000"),
     "IVF_PQ, 500,000 x 128, 512 partitions": ("vector-build.md", "IVF_PQ, 16 sub-vectors"),
     "IVF_SQ, the same": ("vector-build.md", "IVF_SQ"),

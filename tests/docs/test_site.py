@@ -12,6 +12,8 @@ import pytest
 
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.process
+
 DOCS = ROOT / "docs"
 OPERATIONS = (
     "audit",
@@ -45,12 +47,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_in_the_site(site: Path) -> None:
-    assert {page.stem for page in DOCS.glob("*.md")} <= {page.stem for page in site.glob("*.html")}
+    pages = {page.relative_to(DOCS).with_suffix("") for page in DOCS.rglob("*.md")}
+    assert pages <= {page.relative_to(site).with_suffix("") for page in site.rglob("*.html")}
 
 
 def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
     loads = re.compile(r'<(?:script|link|img|iframe)\b[^>]*?(?:src|href)="?(?:https?:)?//[^>]*>')
-    found = {page.name: loads.findall(page.read_text("utf-8")) for page in site.glob("*.html")}
+    found = {page.name: loads.findall(page.read_text("utf-8")) for page in site.rglob("*.html")}
     assert not {name: tags for name, tags in found.items() if tags}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,33 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from pennon.engine import Exchanged, SparkEngine
 from pennon.errors import BuildFailed, ColumnNotFound, TaskFailed
-
-Sent = Iterator[tuple[int, pa.RecordBatch]]
-Batches = Iterator[pa.RecordBatch]
-
-
-def rows_of_task(task: int, rows: int) -> np.ndarray:
-    return np.arange(task * rows, (task + 1) * rows)
-
-
-def scatter(destinations: int, rows: int, task: int) -> Sent:
-    values = rows_of_task(task, rows)
-    for destination in range(destinations):
-        mine = values[values % destinations == destination]
-        if len(mine):
-            yield destination, pa.record_batch({"value": mine, "text": pc.cast(mine, pa.string())})
-
-
-def gather(destination: int, batches: Batches) -> tuple[int, int, int, bool]:
-    table = pa.Table.from_batches(batches)
-    values = table["value"]
-    texts_agree = pc.all(pc.equal(pc.cast(values, pa.string()), table["text"])).as_py()
-    return destination, len(values), pc.sum(values).as_py(), texts_agree
+from tests.support.exchange import Batches, Sent, finish, gather, scatter
 
 
 @pytest.mark.parametrize(("tasks", "rows", "destinations"), [(5, 1000, 1), (3, 100, 60), (1, 10, 3), (3, 400_000, 4)])
@@ -120,12 +97,6 @@ def fail_midway(task: int) -> Sent:
         yield part % 4, pa.record_batch({"value": np.full(300_000, part)})
         if task == 1 and part == 15:
             raise ColumnNotFound("The table has no column 'x'", "Name another")
-
-
-def finish(folder: Path, destination: int, batches: Batches) -> None:
-    for _ in batches:
-        pass
-    (folder / str(destination)).touch()
 
 
 def finish_regardless(folder: Path, destination: int, batches: Batches) -> None:

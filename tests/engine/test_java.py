@@ -9,6 +9,8 @@ import pytest
 from pennon.engine.java import find_java
 from pennon.errors import JavaNotFound
 
+pytestmark = pytest.mark.process
+
 
 def fake_java(home: Path, says: str, exit_code: int = 0) -> Path:
     java = home / "bin" / "java"

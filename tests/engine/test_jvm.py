@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 # From the kill to the end of the process; without Spark's start, which comes before.
 LIMIT = 20
 
@@ -16,7 +18,7 @@ KILLING = """
 import contextlib, os, sys, threading, time
 import psutil, pyarrow as pa
 from pennon.engine import SparkEngine
-from pennon.engine.progress import PlainProgress
+from pennon.cli.progress import PlainProgress
 
 def jvm():
     # Neither the one that is asked for its version nor the one that finds out how to start Spark's.

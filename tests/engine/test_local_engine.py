@@ -21,8 +21,8 @@ from pennon.engine.mailboxes import PREFIX
 from pennon.engine.settings import CORES
 from pennon.engine.spill import LOCAL_DIRECTORIES
 from pennon.errors import BuildFailed, ColumnNotFound, StoreUnavailable, TaskFailed
-from tests.engine.test_exchange import Batches, Sent, finish, gather, scatter
-from tests.engine.test_progress import Recorder
+from tests.support.exchange import Batches, Sent, finish, gather, scatter
+from tests.support.progress import Recorder
 
 THREADS = (1, 3)
 

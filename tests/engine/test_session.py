@@ -48,6 +48,7 @@ def session(engine: SparkEngine) -> Any:
     return engine._cluster._spark  # pyright: ignore[reportPrivateUsage]
 
 
+@pytest.mark.process
 def test_importing_the_engine_imports_no_pyspark() -> None:
     finished = python("import sys, pennon.engine; sys.exit('pyspark' in sys.modules or 'rich' in sys.modules)")
     assert finished.returncode == 0, finished.stderr
@@ -71,6 +72,7 @@ def test_old_sparks_are_refused() -> None:
         SparkEngine.attach(spark)
 
 
+@pytest.mark.process
 def test_an_embedded_session_is_silent_from_start_to_exit(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
@@ -99,6 +101,7 @@ assert before == (signal.getsignal(signal.SIGINT), os.environ.get("SPARK_HOME"),
     assert (finished.stdout, finished.stderr, finished.returncode) == ("", "", 0)
 
 
+@pytest.mark.process
 def test_a_spark_that_does_not_start_says_why() -> None:
     finished = python("from pennon.engine import SparkEngine; SparkEngine.attach()", PENNON_DRIVER_MEMORY="1k")
     assert finished.returncode == 1
@@ -107,6 +110,7 @@ def test_a_spark_that_does_not_start_says_why() -> None:
     assert "Too small maximum heap" in last
 
 
+@pytest.mark.process
 def test_a_given_session_is_used_and_left_as_it_was() -> None:
     program = """
 from pennon.engine import SparkEngine
@@ -135,6 +139,7 @@ assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("mine")) >= 4
     assert finished.returncode == 0, finished.stderr
 
 
+@pytest.mark.process
 @pytest.mark.heavy
 def test_a_connect_session_does_the_same() -> None:
     program = """

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.engine.spill import LOCAL_DIRECTORIES, held, within
-from tests.tables import full_scan
+from pennon.engine.spill import LOCAL_DIRECTORIES, batched_by_bytes, buffered
+from tests.support.tables import full_scan
 
 ROWS = 10_000
 CONDITIONS = {"n": ["n = 8", "n < 100000000", "n > 1000000000000"], "s": ["s = '8'", "s < '11'", "s > '98'"]}
@@ -33,31 +33,31 @@ def mapped_files() -> int:
 def test_batches_are_held_whatever_the_limit(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LOCAL_DIRECTORIES, f"{tmp_path},elsewhere")
     before = mapped_files()
-    kept = list(held(batches(5), limit))
+    kept = list(buffered(batches(5), limit))
     assert pa.Table.from_batches(kept).equals(pa.Table.from_batches(batches(5)))
     assert (mapped_files() > before) == (limit < 1 << 40)
     assert list(tmp_path.iterdir()) == [], "the file has no name any more"
 
 
 def test_nothing_to_hold() -> None:
-    assert list(held(iter(()), 0)) == []
-    assert list(within(iter(()), 0)) == []
+    assert list(buffered(iter(()), 0)) == []
+    assert list(batched_by_bytes(iter(()), 0)) == []
 
 
 def test_what_is_kept_in_memory_is_let_go() -> None:
     """A spilled batch is not also kept in memory."""
     before = pa.total_allocated_bytes()
     size = sum(batch.nbytes for batch in batches(40))
-    kept = list(held(batches(40), size // 10))
+    kept = list(buffered(batches(40), size // 10))
     assert len(kept) == 40
     assert pa.total_allocated_bytes() - before < size // 4
 
 
 def test_parts_within_a_limit() -> None:
     size = next(batches(1)).nbytes
-    parts = list(within(batches(7), size * 3))
+    parts = list(batched_by_bytes(batches(7), size * 3))
     assert [len(part) for part in parts] == [3, 3, 1] or [len(part) for part in parts] == [2, 2, 2, 1]
-    assert [len(part) for part in within(batches(3), 1)] == [1, 1, 1]
+    assert [len(part) for part in batched_by_bytes(batches(3), 1)] == [1, 1, 1]
 
 
 @pytest.mark.usefixtures("engine")

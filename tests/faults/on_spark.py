@@ -22,7 +22,6 @@ from tests.faults.points import Points, killed_at, watching
 from tests.faults.scenarios import SCENARIOS, Contents, Scenario, check, index_contents
 from tests.faults.workers import CONTROL, ask, happened
 
-ROOT = Path(__file__).parents[2]
 # Scenarios whose tasks pass points; those of the others do the same work.
 WITH_TASKS = (
     "build a B-tree",
@@ -51,12 +50,6 @@ SETTINGS = {
     "spark.speculation.quantile": "0.1",
     "spark.speculation.minTaskRuntime": "300ms",
 }
-
-
-def environment(**extra: str) -> dict[str, str]:
-    """For such a process: it finds the tests, and its workers load the faults."""
-    paths = [str(ROOT / "tests" / "faults" / "worker"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PYSPARK_PYTHON": sys.executable} | extra
 
 
 def start(master: str) -> Any:

@@ -21,7 +21,9 @@ from unittest import mock
 import lance
 
 from pennon.format import append as new_rows
-from pennon.format import column_update, compaction
+from pennon.format import column_update
+from pennon.format.compaction import commit as compaction_commit
+from pennon.format.compaction import execute
 from pennon.format.store import Store
 
 CHANGES = {
@@ -96,7 +98,8 @@ def watching(points: Points) -> Generator[None]:
         for module in (column_update, new_rows):
             writing = _around(points, module.write_fragments, "write fragments")
             stack.enter_context(mock.patch.object(module, "write_fragments", writing))
-        stack.enter_context(mock.patch.object(compaction, "_native", _compaction(points)))
+        for module in (compaction_commit, execute):
+            stack.enter_context(mock.patch.object(module, "_native", _compaction(points)))
         yield
 
 

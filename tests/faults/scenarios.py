@@ -23,11 +23,22 @@ from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.vectors import to_lists
 from pennon.jobs.maintain import MaintenancePolicy
 from pennon.table import Table
-from tests.tables import full_scan, stock_answer
+from pennon.testing.cases import labels
+from tests.support.tables import full_scan, stock_answer
 
 DIM = 8
 FRAGMENT_ROWS = 60
-FILTERS = ("k = 7", "k between 3 and 5", "k is null", "s = 's3'", "s like 's1%' and k > 4", "not (k > 3)")
+FILTERS = (
+    "k = 7",
+    "k between 3 and 5",
+    "k is null",
+    "s = 's3'",
+    "s like 's1%' and k > 4",
+    "not (k > 3)",
+    "array_has(l, 'a')",
+    "NOT array_has_any(l, ['b', NULL])",
+    "contains(s, 's13')",
+)
 EAGER = MaintenancePolicy(min_fragments_to_compact=1, max_reuse_versions=0, target_rows_per_fragment=1000)
 
 
@@ -38,6 +49,7 @@ def rows(count: int, start: int) -> pa.Table:
             "id": np.arange(start, start + count),
             "k": pa.array([None if v == 0 else int(v) for v in rng.integers(0, 20, count)], pa.int64()),
             "s": pa.array([None if v == 0 else f"s{v}" for v in rng.integers(0, 15, count)]),
+            "l": labels("l").values(rng, count),
             "v": to_lists(rng.standard_normal((count, DIM), dtype=np.float32)),
         }
     )
@@ -53,6 +65,29 @@ def build_btree(table: Table) -> None:
     table.create_index("k", ranges=3, batch_size=16, rows_per_task=100)
 
 
+def build_zones(table: Table) -> None:
+    table.create_index("k", "ZONEMAP", "k_zones", rows_per_zone=16, rows_per_task=100)
+    table.create_index("s", "BLOOMFILTER", "s_bloom", number_of_items=16, rows_per_task=100)
+
+
+def build_bitmap(table: Table) -> None:
+    table.create_index("k", "BITMAP", "k_bitmap", rows_per_task=100)
+
+
+def build_labels(table: Table) -> None:
+    table.create_index("l", "LABEL_LIST", rows_per_task=100)
+
+
+def bitmaps(uri: str) -> None:
+    """Two segments of each bitmap index, and a fragment that none covers."""
+    plain(uri)
+    for some in ([0, 1], [2, 3]):
+        pennon.open(uri).create_index("k", "BITMAP", "k_bitmap", fragment_ids=some)
+        pennon.open(uri).create_index("l", "LABEL_LIST", fragment_ids=some)
+    lance.write_dataset(rows(FRAGMENT_ROWS, 1000), uri, mode="append")
+    lance.dataset(uri).delete("id % 11 = 2")
+
+
 def build_flat(table: Table) -> None:
     table.create_index("v", "IVF_FLAT", num_partitions=4)
 
@@ -65,6 +100,32 @@ def build_hnsw(table: Table) -> None:
     table.create_index("v", "IVF_HNSW_SQ", num_partitions=3)
 
 
+def build_ngram(table: Table) -> None:
+    table.create_index("s", "NGRAM", rows_per_task=100)
+
+
+def ngrams(uri: str, *, stable: bool = False) -> None:
+    """With an n-gram index of two segments; a fragment on top is not covered."""
+    plain(uri, stable=stable)
+    table = pennon.open(uri)
+    build_ngram(table)
+    for start in (1000, 2000):
+        lance.write_dataset(rows(FRAGMENT_ROWS, start), uri, mode="append")
+        if start < 2000:
+            table.refresh()
+            table.optimize_indices(num_indices_to_merge=0)
+    lance.dataset(uri).delete("id % 11 = 2")
+
+
+def ngrams_stable(uri: str) -> None:
+    ngrams(uri, stable=True)
+
+
+def ngrams_deferred(uri: str) -> None:
+    ngrams(uri)
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=150)
+
+
 def indexed(uri: str, *, stable: bool = False) -> None:
     """With a B-tree and an IVF_SQ over all of it, and two deltas; a fragment on top is not covered."""
     plain(uri, stable=stable)
@@ -75,8 +136,23 @@ def indexed(uri: str, *, stable: bool = False) -> None:
         lance.write_dataset(rows(FRAGMENT_ROWS, start), uri, mode="append")
         if start < 3000:
             table.refresh()
-            table.optimize(num_indices_to_merge=0)
+            table.optimize_indices(num_indices_to_merge=0)
     lance.dataset(uri).delete("id % 11 = 2")
+
+
+def zoned(uri: str, *, stable: bool = False) -> None:
+    """With a zone map and Bloom filters, and a delta of each; a fragment on top is not covered."""
+    plain(uri, stable=stable)
+    build_zones(pennon.open(uri))
+    for start in (1000, 2000):
+        lance.write_dataset(rows(FRAGMENT_ROWS, start), uri, mode="append")
+        if start < 2000:
+            pennon.open(uri).optimize_indices(num_indices_to_merge=0)
+    lance.dataset(uri).delete("id % 11 = 2")
+
+
+def zoned_stable(uri: str) -> None:
+    zoned(uri, stable=True)
 
 
 def indexed_stable(uri: str) -> None:
@@ -139,13 +215,26 @@ class Scenario:
 SCENARIOS = [
     Scenario("build a B-tree", plain, build_btree),
     Scenario("build a B-tree again", indexed, build_btree),
+    Scenario("build a bitmap index", plain, build_bitmap),
+    Scenario("build an index of labels", plain, build_labels),
+    Scenario("merge bitmaps", bitmaps, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("compact bitmaps", bitmaps, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("build an IVF_FLAT", plain, build_flat),
     Scenario("build an IVF_PQ", plain, build_pq),
     Scenario("build an IVF_HNSW_SQ", plain, build_hnsw),
-    Scenario("add deltas", indexed, lambda t: t.optimize(num_indices_to_merge=0)),
-    Scenario("merge segments", indexed, lambda t: t.optimize(num_indices_to_merge=9)),
-    Scenario("merge segments, stable row ids", indexed_stable, lambda t: t.optimize(num_indices_to_merge=9)),
-    Scenario("retrain", indexed, lambda t: t.optimize(retrain=True)),
+    Scenario("build zones", plain, build_zones),
+    Scenario("merge zones", zoned, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("compact, make zones again", zoned, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("compact, zones on stable row ids", zoned_stable, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("build an NGRAM", plain, build_ngram),
+    Scenario("merge an NGRAM", ngrams, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("merge an NGRAM, stable row ids", ngrams_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("remap an NGRAM", ngrams, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("catch up an NGRAM", ngrams_deferred, lambda t: t.catch_up_indices()),
+    Scenario("add deltas", indexed, lambda t: t.optimize_indices(num_indices_to_merge=0)),
+    Scenario("merge segments", indexed, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("merge segments, stable row ids", indexed_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("retrain", indexed, lambda t: t.optimize_indices(retrain=True)),
     Scenario("compact, remap at once", indexed, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("compact, stable row ids", indexed_stable, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("compact, defer the remap", indexed, lambda t: t.compact(remap="deferred", target_rows_per_fragment=150)),

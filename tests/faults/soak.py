@@ -29,7 +29,7 @@ import pennon
 from pennon.errors import CommitConflict, CoverageWarning
 from pennon.index.vector.vectors import to_lists
 from pennon.jobs.maintain import MaintenancePolicy
-from tests.faults.in_process import in_process
+from pennon.testing.engines import in_process
 
 DIM = 8
 # Ids of one writer begin here, times its number.
@@ -119,7 +119,7 @@ def maintain(uri: str, number: int, seconds: float) -> Said:
 
 
 def optimize(uri: str, number: int, seconds: float) -> Said:
-    return _kept(number, seconds, lambda: pennon.open(uri).optimize(index_names=["k_idx", "v_idx"]))
+    return _kept(number, seconds, lambda: pennon.open(uri).optimize_indices(index_names=["k_idx", "v_idx"]))
 
 
 def _kept(number: int, seconds: float, job: Callable[[], Any]) -> Said:

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.faults.on_spark import FAILED, ROOT, environment
+from tests.faults.on_spark import FAILED
 from tests.faults.scenarios import SCENARIOS, Contents, check_recovery
 from tests.faults.workers import CONTROL
+from tests.support.processes import ROOT, environment
 
 # Seconds for all runs of one process.
 LIMIT = 1800
@@ -29,7 +30,7 @@ TALLIES = {
 }
 LOCAL, CLUSTER = "local[2,4]", "local-cluster[2,1,1024]"
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.process]
 
 
 def run(*args: str, **extra: str) -> subprocess.CompletedProcess[str]:

@@ -14,15 +14,15 @@ import lance
 import pytest
 
 import pennon
-from tests.faults.on_spark import ROOT, environment
 from tests.faults.scenarios import check_files
 from tests.faults.soak import FILTERS, OWN, Said, rows
-from tests.tables import full_scan, stock_answer
+from tests.support.processes import ROOT, environment
+from tests.support.tables import full_scan, stock_answer
 
 # For a process to start, and to end the job it is at.
 GRACE = 120
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("engine")]
 
 
 def make(uri: str, *, stable: bool) -> None:
@@ -63,7 +63,7 @@ def soak(path: Path, seconds: float, *how: str, stable: bool, tally: Callable[[s
     said = run(uri, seconds, how)
     table = pennon.open(uri)
     for _ in range(3):
-        table.optimize()
+        table.optimize_indices()
     assert {index.name: index.coverage for index in table.indices()} == {"k_idx": 1.0, "v_idx": 1.0}
     expected = dict(pair for written in said["writer"] for pair in written["rows"])
     kept = lance.dataset(uri).to_table(columns=["id", "k"], filter=f"id >= {OWN}")
@@ -93,6 +93,7 @@ def _check_gone(uri: str, dropped: int) -> None:
             assert "gone" not in names, f"version {version} has the index that version {dropped} dropped"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("stable", [False, True])
 def test_short_soak(tmp_path: Path, stable: bool, tally: Callable[[str, int], None]) -> None:
     soak(tmp_path / "t.lance", 8, stable=stable, tally=tally)

@@ -16,7 +16,7 @@ from pennon.errors import CommitConflict, InvalidArgument, UnsupportedColumn
 from pennon.format.column_update import ColumnFile, commit_column_update, discard_column_file, write_column_file
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
-from tests.tables import full_scan, stock_answer
+from tests.support.tables import full_scan, stock_answer
 
 DIMENSION = 8
 SCHEMA = pa.schema(

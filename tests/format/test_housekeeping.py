@@ -22,8 +22,8 @@ from pennon.errors import DamagedFile, DamagedTable, StoreReadOnly, UnsupportedT
 from pennon.format.cleanup import ORPHAN_AGE, OrphanKind, delete_orphans, orphans
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, Store
-from tests.faults.in_process import in_process
-from tests.tables import full_scan, stock_answer
+from pennon.testing.engines import in_process
+from tests.support.tables import full_scan, stock_answer
 
 DAY = 86_400
 
@@ -156,6 +156,7 @@ lance.write_dataset(reader, sys.argv[1], mode="create", max_rows_per_file=3000)
 """
 
 
+@pytest.mark.process
 def test_what_a_killed_writer_leaves_is_all_found(tmp_path: Path) -> None:
     """Finished files, and one that has no name of its own yet."""
     written = tmp_path / "killed.lance"

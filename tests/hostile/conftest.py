@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pennon.index.cache import SHARED_CACHE
-from tests.faults.in_process import in_process
+from pennon.testing.engines import in_process
 
 
 @pytest.fixture

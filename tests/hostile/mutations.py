@@ -13,9 +13,9 @@ import numpy as np
 
 from pennon.format.manifest import parse_manifest
 from pennon.format.pb import lance_pb2 as pb
-from tests.hostile.forged_files import forge
-from tests.hostile.forged_messages import forge_manifest, forge_reuse
-from tests.hostile.manifests import edit_newest, newest
+from tests.support.forged_files import forge
+from tests.support.forged_messages import forge_manifest, forge_reuse
+from tests.support.manifests import edit_newest, newest
 
 Rng = np.random.Generator
 
@@ -59,7 +59,7 @@ def damage(root: Path, rng: Rng, *, digests: bool) -> Damage:
     choices = [*BYTES]
     if kind == "manifest":
         choices += ["forged"] * 10
-    elif kind in ("lookup", "pages", "index", "auxiliary") or kind == "details":
+    elif kind in ("lookup", "pages", "index", "auxiliary", "zones", "details"):
         choices += ["forged"] * 8
     name = choices[rng.integers(len(choices))]
     of_table = kind in ("manifest", "deletions")
@@ -117,10 +117,14 @@ def _version(path: Path) -> int:
 
 def _kind(name: str) -> str:
     kinds = {
+        "bitmap_page_lookup.lance": "index",
         "page_lookup.lance": "lookup",
         "index.idx": "index",
         "auxiliary.idx": "auxiliary",
         "pennon-contents.json": "contents",
+        "pennon-checksums.bin": "checksums",
+        "zonemap.lance": "zones",
+        "bloomfilter.lance": "zones",
     }
     return kinds.get(name, "details" if name.endswith(".binpb") else "pages")
 
@@ -131,8 +135,10 @@ WEIGHTS = {
     "pages": 5,
     "index": 5,
     "auxiliary": 5,
+    "zones": 20,
     "details": 5,
     "contents": 2,
+    "checksums": 3,
     "deletions": 3,
     "transaction": 0.5,
 }

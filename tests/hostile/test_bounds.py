@@ -21,12 +21,12 @@ from pennon.format.pb import lance_pb2 as pb
 from pennon.format.protobuf_wire import fields, numbers
 from pennon.format.row_ids import check_sequence
 from pennon.index.cache import SHARED_CACHE
-from pennon.index.fragment_reuse.address_map import Moves, surviving_runs
-from tests.hostile.forged_files import DEEP, Opened, read, without_digests, write
-from tests.hostile.forged_messages import _endless_ids  # pyright: ignore[reportPrivateUsage]
-from tests.hostile.manifests import Edit, edit_newest, newest
+from pennon.index.fragment_reuse.address_map import AddressMap, surviving_runs
 from tests.hostile.mutations import record_size
 from tests.hostile.victims import DIM, rows, stock_rows
+from tests.support.forged_files import DEEP, Opened, read, without_digests, write
+from tests.support.forged_messages import _endless_ids  # pyright: ignore[reportPrivateUsage]
+from tests.support.manifests import Edit, edit_newest, newest
 
 pytestmark = pytest.mark.usefixtures("no_spark")
 
@@ -284,7 +284,7 @@ def test_runs_of_rows_that_cannot_be_listed() -> None:
 def test_moves_of_fragments_with_absurd_ids_take_little_memory() -> None:
     fragment, rows = 2**32 - 2, 2**31
     start = np.array([fragment << 32], dtype=np.uint64)
-    moves = Moves.of_runs([(fragment, start, np.array([rows], dtype=np.uint64))], [(7, rows)])
+    moves = AddressMap.of_runs([(fragment, start, np.array([rows], dtype=np.uint64))], [(7, rows)])
     addresses = np.array([(fragment << 32) + 9, (fragment << 32) + rows, 3 << 32], dtype=np.uint64)
     found, alive = moves.apply(addresses)
     assert alive.tolist() == [True, False, True]

@@ -17,11 +17,11 @@ import pennon
 from pennon.errors import DamagedIndexWarning
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.checksums import Digester, digests_of
-from tests.hostile.forged_files import Opened, read, write
-from tests.hostile.manifests import edit_newest
 from tests.hostile.mutations import record_size
 from tests.hostile.victims import KINDS, OPTIONS, rows, stock_rows
-from tests.tables import every_type
+from tests.support.forged_files import Opened, read, write
+from tests.support.manifests import edit_newest
+from tests.support.tables import every_type
 
 ARRAYS = every_type(700)
 
@@ -120,7 +120,7 @@ def test_merging_does_not_make_damage_look_sound(uri: str) -> None:
     forged(uri, "page_data.lance", exchanged_ids)
     lance.write_dataset(rows(300, 900), uri, mode="append")
     with pytest.warns(DamagedIndexWarning, match="built from the data"):
-        pennon.open(uri).optimize(num_indices_to_merge=1)
+        pennon.open(uri).optimize_indices(num_indices_to_merge=1)
     found = pennon.open(uri).scan("i < 100", ["id"])["id"].to_pylist()
     assert sorted(found) == stock_rows(lance.dataset(uri), "i < 100")
 
@@ -129,7 +129,7 @@ def test_copied_and_merged_pages_keep_their_digests(uri: str) -> None:
     table = pennon.open(uri)
     table.create_index("i", ranges=3, batch_size=64)
     lance.write_dataset(rows(300, 900), uri, mode="append")
-    table.optimize(num_indices_to_merge=1)
+    table.optimize_indices(num_indices_to_merge=1)
     [index] = pennon.open(uri).indices()
     lookup = read(Path(uri) / "_indices" / index.segments[0].uuid / "page_lookup.lance")
     assert (lookup.table["digest"].to_numpy() != 0).all()
@@ -237,7 +237,7 @@ def test_what_stock_made_of_it_is_believed(uri: str, kind: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pennon.open(uri).search("v", np.zeros(16, dtype=np.float32), nprobes=3, index="x")
-        pennon.open(uri).optimize(num_indices_to_merge=1)
+        pennon.open(uri).optimize_indices(num_indices_to_merge=1)
         pennon.open(uri).search("v", np.zeros(16, dtype=np.float32), nprobes=3, index="x")
 
 

@@ -16,6 +16,8 @@ from tests.hostile.pool import Case, Verdict, run_cases
 from tests.hostile.trial import RIGHT
 from tests.hostile.victims import Victim, make_victims
 
+pytestmark = pytest.mark.process
+
 FEW = 84
 # Damage to bytes that leaves what a file says of itself as it was.
 GARBLED = ("flip", "flips", "zeros", "scrambling", "a gap")

@@ -18,8 +18,8 @@ from pennon.errors import DamagedFile, DamagedIndexWarning, PennonError
 from pennon.format.index_metadata import is_plain_path
 from pennon.format.pb import lance_pb2 as pb
 from pennon.index.cache import SHARED_CACHE
-from tests.hostile.manifests import edit_newest
 from tests.hostile.victims import rows, stock_rows
+from tests.support.manifests import edit_newest
 
 NAMES = [
     "../../../secret/lookup",

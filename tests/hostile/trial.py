@@ -17,7 +17,7 @@ import pyarrow as pa
 import pennon
 from pennon.errors import DamagedIndexWarning, PennonError
 from pennon.index.cache import SHARED_CACHE
-from tests.faults.in_process import in_process
+from pennon.testing.engines import in_process
 from tests.hostile.mutations import Damage, copied, damage
 from tests.hostile.victims import DIM, FILTERS, K, Victim, sorted_ids, stock_rows
 
@@ -103,7 +103,7 @@ class Trial:
             asked: dict[str, Any] = {**options, "refine_factor": refine}
             found = self._ask(f"search {name}", lambda asked=asked: table.search("v", query, K, **asked))
             if found is not None:
-                problem = self._wrong_neighbours(found, query, exact=refine is not None, flat=name == "IVF_FLAT")
+                problem = self._wrong_neighbors(found, query, exact=refine is not None, flat=name == "IVF_FLAT")
                 if problem:
                     self._differs(f"search {name}: {problem}", lambda: not self._same_rows())
         self._ask(f"filtered search {name}", lambda: table.search("v", query, K, filter="id % 2 = 0", **options))
@@ -111,7 +111,7 @@ class Trial:
         self._ask(f"batch {name}", lambda: table.search_batch("v", batch, K, nprobes=3, columns=["id"]))
         self._ask(f"explain {name}", lambda: table.explain_search("v", query, K, index=name))
 
-    def _wrong_neighbours(self, found: pa.Table, query: np.ndarray, *, exact: bool, flat: bool) -> str | None:
+    def _wrong_neighbors(self, found: pa.Table, query: np.ndarray, *, exact: bool, flat: bool) -> str | None:
         ids, distances = found["id"].to_numpy(), found["_distance"].to_numpy()
         if len(ids) != K or len(np.unique(ids)) != K:
             return f"{len(np.unique(ids))} different rows of {len(ids)}"

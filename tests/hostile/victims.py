@@ -16,9 +16,10 @@ import pyarrow as pa
 import pennon
 from pennon.format.pb import lance_pb2 as pb
 from pennon.index.vector.vectors import to_lists
-from tests.faults.in_process import in_process
-from tests.hostile.manifests import edit_newest
-from tests.index.vector.stock import clustered
+from pennon.testing.cases import labels
+from pennon.testing.engines import in_process
+from tests.support.manifests import edit_newest
+from tests.support.vectors import clustered
 
 DIM = 16
 K = 8
@@ -37,6 +38,10 @@ FILTERS = (
     "s like 'k01%'",
     "s is null",
     "s > 'k15' and i < 100",
+    "array_has(l, 'a')",
+    "NOT array_has_any(l, ['b', NULL])",
+    "contains(s, 'k03')",
+    "s ilike '%K01%' or contains(s, '123')",
 )
 
 
@@ -60,12 +65,15 @@ def make_victims(directory: Path) -> list[Victim]:
     with in_process():
         return [
             _trees(directory / "trees.lance"),
+            _bitmaps(directory / "bitmaps.lance"),
             _vectors(directory / "vectors.lance"),
+            _ngrams(directory / "ngrams.lance"),
             _moved(directory / "moved.lance", external=False),
             _moved(directory / "moved_external.lance", external=True),
             _stable(directory / "stable.lance"),
             _many_deleted(directory / "deleted.lance"),
             _stock(directory / "stock.lance"),
+            _zones(directory / "zones.lance"),
         ]
 
 
@@ -78,6 +86,7 @@ def rows(count: int, start: int = 0, *, vectors: bool = True) -> pa.Table:
         "i": pa.array(draw, pa.int64(), mask=gone),
         "s": pa.array([f"k{v:03d}" for v in draw], pa.string(), mask=gone),
     }
+    columns["l"] = labels("l").values(rng, count)
     if vectors:
         columns["v"] = to_lists(clustered(count, DIM, start).astype(np.float32))
     return pa.table(columns)
@@ -99,6 +108,35 @@ def _trees(path: Path) -> Victim:
     return _victim(uri, ())
 
 
+def _zones(path: Path) -> Victim:
+    """Zone maps and Bloom filters, which have no digests; rows of the first segments have moved."""
+    uri = _written(path)
+    _zone_segments(uri, None)
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=600)
+    lance.write_dataset(rows(200, 1200), uri, mode="append")
+    _zone_segments(uri, [max(f.fragment_id for f in lance.dataset(uri).get_fragments())])
+    lance.dataset(uri).delete("id % 13 = 5")
+    return _victim(uri, (), digests=False)
+
+
+def _zone_segments(uri: str, fragments: list[int] | None) -> None:
+    for column in ("i", "s"):
+        table = pennon.open(uri)
+        table.create_index(column, "ZONEMAP", f"{column}_zones", fragment_ids=fragments, rows_per_zone=64)
+        table.create_index(column, "BLOOMFILTER", f"{column}_bloom", fragment_ids=fragments, number_of_items=64)
+
+
+def _bitmaps(path: Path) -> Victim:
+    uri = _written(path)
+    pennon.open(uri).create_index("i", "BITMAP")
+    pennon.open(uri).create_index("s", "BITMAP")
+    pennon.open(uri).create_index("l", "LABEL_LIST")
+    lance.write_dataset(rows(200, 1200), uri, mode="append")
+    pennon.open(uri).create_index("i", "BITMAP", fragment_ids=[4])
+    lance.dataset(uri).delete("id % 13 = 5")
+    return _victim(uri, ())
+
+
 def _vectors(path: Path) -> Victim:
     uri = _written(path)
     for kind in KINDS:
@@ -106,6 +144,16 @@ def _vectors(path: Path) -> Victim:
         pennon.open(uri).create_index("v", kind, name=kind, num_partitions=3, **options)
     lance.dataset(uri).delete("id % 13 = 5")
     return _victim(uri, KINDS)
+
+
+def _ngrams(path: Path) -> Victim:
+    uri = _written(path)
+    pennon.open(uri).create_index("s", "NGRAM")
+    lance.write_dataset(rows(200, 1200), uri, mode="append")
+    pennon.open(uri).create_index("s", "NGRAM", fragment_ids=[4])
+    lance.dataset(uri).delete("id % 13 = 5")
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=600)
+    return _victim(uri, ())
 
 
 def _moved(path: Path, *, external: bool) -> Victim:

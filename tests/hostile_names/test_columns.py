@@ -33,7 +33,7 @@ def test_an_index_answers_for_its_own_column(table: pennon.Table, name: str) -> 
     explained = table.explain(f"{quoted(name)} = 3", analyze=True)
     assert [use.index for use in explained.indices] == [name]
     assert table.scan(f"{quoted(name)} = 3", [name]).column_names == [name]
-    assert table.drop_index(name).name == name
+    assert table.drop_index(name).index.name == name
 
 
 @pytest.mark.usefixtures("engine")
@@ -52,7 +52,7 @@ def test_maintenance_of_all_of_them(tmp_path: Path) -> None:
         assert done.rows == len(changed)
         assert oracle(uri, f"{quoted(name)} = 104") == changed
         assert oracle(uri, f"{quoted(name)} = 4 or id >= 100") == sorted(set(before) - set(changed))
-    table.optimize(index_names=[f"{name}_idx" for name in few[:2]])
+    table.optimize_indices(index_names=[f"{name}_idx" for name in few[:2]])
     table.compact(target_rows_per_fragment=1000)
     for name in few:
         assert sorted(table.scan(f"{quoted(name)} >= 4", ["id"])["id"].to_pylist()) == oracle(
@@ -62,7 +62,7 @@ def test_maintenance_of_all_of_them(tmp_path: Path) -> None:
     found = table.search("'v\"", query, 3, index=NAMES["html"], filter=f"{quoted(few[0])} != 77", columns=["id"])
     assert found["id"][0].as_py() == 4
     assert table.audit(recall_queries=2).ok
-    assert table.optimize().steps
+    assert table.optimize_indices().plan.steps
     assert NAMES["html"] in {index.name for index in table.indices()}
     assert table.update_column(few[2], "0", where="id < 5", dry_run=True).rows == 5
 

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 import pennon
 from pennon.cli import main
 from pennon.errors import DamagedIndexWarning, InvalidArgument
-from pennon.redact import hide
-from pennon.text import in_json, in_line, shown
+from pennon.secrets import redact
+from pennon.text import escape_controls, in_json, in_line
 from tests.hostile_names.names import NAMES, ROWS, STEERING, VALUES, quoted, write
-from tests.report.test_page import Reader
+from tests.support.html import Reader
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_json(uri: str) -> None:
         assert [use["index"] for use in explained["indices"]] == [name]
         dropped = told("drop-index", uri, "--dry-run", "--", name)
         assert isinstance(dropped, dict)
-        assert dropped["would_drop"] == name
+        assert dropped["index"]["name"] == name
         assert told("scan", uri, "--limit", "1", "--columns", json.dumps([name])) == [{name: 0}]
 
 
@@ -113,8 +113,8 @@ def test_errors_and_warnings_steer_nothing() -> None:
     assert str(InvalidArgument("no \x1b[31m", "Did you mean \u202eabc?")) == r"no \x1b[31m. Did you mean \u202eabc?"
     assert str(DamagedIndexWarning("index \x9b31m")) == r"index \x9b31m"
     assert in_line("a\tb\nc\U000e0041") == r"a\tb\nc\U000e0041"
-    assert shown("two\nlines\tand \U0001f468\u200d\U0001f469") == "two\nlines\tand \U0001f468\u200d\U0001f469"
+    assert escape_controls("two\nlines\tand \U0001f468\u200d\U0001f469") == "two\nlines\tand \U0001f468\u200d\U0001f469"
     assert (
         json.loads(in_json(json.dumps("\x7f\x9b\U000e0041 \u202e", ensure_ascii=False))) == "\x7f\x9b\U000e0041 \u202e"
     )
-    assert hide("nothing is known of this") == "nothing is known of this"
+    assert redact("nothing is known of this") == "nothing is known of this"

@@ -16,9 +16,6 @@ import pennon.spark
 from pennon.engine import SparkEngine
 from pennon.errors import InvalidArgument
 from tests.hostile_names.names import NAMES, ROWS, VALUES, literal, oracle, quoted, vectors, write
-from tests.spark.conftest import spark
-
-__all__ = ["spark"]
 
 FEW = [
     NAMES[kind]

@@ -21,8 +21,10 @@ from pennon.format.manifest import find_manifest, parse_manifest
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Location, open_store
 from pennon.index.vector.vectors import to_lists
-from tests.faulty_store import FaultyStore
-from tests.hostile.manifests import edit_newest
+from tests.support.faulty_store import FaultyStore
+from tests.support.manifests import edit_newest
+
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 FILTERS = ["k = 5", "k > 90 or k is null", "id < 100", "k < 10 and id > 700"]
 QUERY = np.linspace(-1, 1, 8, dtype=np.float32)
@@ -115,7 +117,6 @@ def grow(family: Family, start: int) -> None:
     family.dataset().insert(rows(start, start + 200))
 
 
-@pytest.mark.usefixtures("engine")
 def test_indices_of_the_base_are_passed_over_and_the_rows_scanned(family: Family) -> None:
     check(family.uri, covered=False)
     assert {skipped.reason for skipped in family.table().explain("k = 5").skipped} == {
@@ -125,15 +126,14 @@ def test_indices_of_the_base_are_passed_over_and_the_rows_scanned(family: Family
     check(family.uri, covered=False)
     table = family.table()
     version = table.version
-    assert "files in another table" in str(table.optimize())
+    assert "files in another table" in str(table.optimize_indices().plan)
     assert table.audit().ok
     assert "files in another table" in table.report()
-    assert table.catch_up_indices() == 0
-    assert table.trim_fragment_reuse() == 0
+    assert table.catch_up_indices().segments_written == 0
+    assert table.trim_fragment_reuse().versions_removed == 0
     assert table.refresh().version == version
 
 
-@pytest.mark.usefixtures("engine")
 def test_own_indices_and_their_upkeep(family: Family) -> None:
     table = family.table()
     table.create_index("k", batch_size=64)
@@ -141,16 +141,16 @@ def test_own_indices_and_their_upkeep(family: Family) -> None:
     check(family.uri, covered=True)
     grow(family, 5000)
     check(family.uri, covered=False)
-    family.table().optimize()
+    family.table().optimize_indices()
     check(family.uri, covered=True)
     family.table().compact(remap="immediate", target_rows_per_fragment=600)
     check(family.uri, covered=True)
     grow(family, 6000)
-    family.table().optimize()
+    family.table().optimize_indices()
     family.table().compact(remap="deferred", target_rows_per_fragment=900)
     check(family.uri, covered=True)
-    assert family.table().catch_up_indices() > 0
-    assert family.table().trim_fragment_reuse() == 1
+    assert family.table().catch_up_indices().segments_written > 0
+    assert family.table().trim_fragment_reuse().versions_removed == 1
     check(family.uri, covered=True)
     grow(family, 7000)
     family.table().compact(remap="drop", target_rows_per_fragment=4000)
@@ -173,7 +173,6 @@ IMMEDIATE: dict[str, Change] = {
 }
 
 
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_beside_indices_of_the_base(family: Family, change: str) -> None:
     grow(family, 5000)
@@ -184,7 +183,6 @@ def test_changes_beside_indices_of_the_base(family: Family, change: str) -> None
     check(family.uri)
 
 
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("change", IMMEDIATE)
 def test_indices_of_the_base_lose_what_is_compacted_at_once_with_a_warning(family: Family, change: str) -> None:
     grow(family, 5000)
@@ -194,7 +192,6 @@ def test_indices_of_the_base_lose_what_is_compacted_at_once_with_a_warning(famil
     assert family.table().audit().ok
 
 
-@pytest.mark.usefixtures("engine")
 def test_a_branch_stays_one(tmp_path: Path) -> None:
     base = make_base(tmp_path / "base.lance")
     uri = base.create_branch("exp").uri
@@ -206,7 +203,6 @@ def test_a_branch_stays_one(tmp_path: Path) -> None:
     assert base.branches.list()["exp"]["parent_version"] == base.version
 
 
-@pytest.mark.usefixtures("engine")
 def test_a_segment_beside_one_of_the_base_that_holds_old_values_is_refused(family: Family) -> None:
     family.table().update_column("k", "k + 1", where="id < 200")
     with pytest.raises(InvalidArgument, match="still holds their old values"):
@@ -216,7 +212,6 @@ def test_a_segment_beside_one_of_the_base_that_holds_old_values_is_refused(famil
     check(family.uri)
 
 
-@pytest.mark.usefixtures("engine")
 def test_moves_in_a_file_of_the_base(tmp_path: Path) -> None:
     """Many moves are too large for the manifest."""
     base, clone, count = tmp_path / "base.lance", str(tmp_path / "clone.lance"), 1_800_000
@@ -231,11 +226,10 @@ def test_moves_in_a_file_of_the_base(tmp_path: Path) -> None:
     assert table.count("id < 1000") == 500
     assert len(table.fragment_reuse().versions) == 1
     table.create_index("id")
-    assert table.trim_fragment_reuse() == 1
+    assert table.trim_fragment_reuse().versions_removed == 1
     assert (table.count("id < 1000"), pennon.open(base).count("id < 1000")) == (500, 500)
 
 
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("kind", MADE)
 def test_stable_row_ids(tmp_path: Path, kind: str) -> None:
     uri = make(make_base(tmp_path / "base.lance", stable=True), kind, tmp_path)
@@ -253,7 +247,6 @@ def test_stable_row_ids(tmp_path: Path, kind: str) -> None:
     check(str(family.base), covered=True)
 
 
-@pytest.mark.usefixtures("engine")
 def test_orphans_of_the_base_are_not_what_branches_use(tmp_path: Path) -> None:
     base = tmp_path / "base.lance"
     first = make_base(base).create_branch("one").uri

@@ -15,9 +15,9 @@ from pennon.errors import CompactionWarning, UnsupportedTable
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.vector.vectors import to_lists
-from pennon.jobs.compact import compact
+from pennon.jobs.compact.compact import compact
 from pennon.table import Table
-from tests.tables import full_scan, stock_answer
+from tests.support.tables import full_scan, stock_answer
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -67,7 +67,7 @@ def test_indices_follow_at_once_in_one_transaction(tmp_path: Path, stable: bool)
     table = make(tmp_path / "t.lance", stable=stable)
     lance.dataset(table.uri).delete("id % 7 = 0")
     version = lance.dataset(table.uri).version
-    plan = table.compact(target_rows_per_fragment=120)
+    plan = table.compact(target_rows_per_fragment=120).plan
     assert plan.due
     assert table.version == version + 1
     assert coverage(table) == [1.0, 1.0]
@@ -85,8 +85,8 @@ def test_deferred_and_then_at_once(tmp_path: Path) -> None:
     table.compact(remap="immediate", target_rows_per_fragment=1000)
     assert coverage(table) == [1.0, 1.0]
     check(table)
-    assert table.catch_up_indices() == 0
-    assert table.trim_fragment_reuse() == 1
+    assert table.catch_up_indices().segments_written == 0
+    assert table.trim_fragment_reuse().versions_removed == 1
     assert table.fragment_reuse() is None
     check(table)
 
@@ -96,7 +96,7 @@ def test_dropped_coverage_is_won_back(tmp_path: Path) -> None:
     table.compact(remap="drop", target_rows_per_fragment=120)
     assert coverage(table) == [0.0, 0.0]
     check(table)
-    table.optimize()
+    table.optimize_indices()
     assert coverage(table) == [1.0, 1.0]
     check(table)
 
@@ -145,14 +145,14 @@ def test_a_long_reuse_index_is_kept_in_a_file(tmp_path: Path) -> None:
     compact_deferred(0)
     table.catch_up_indices()
     compact_deferred(1)
-    assert table.trim_fragment_reuse() == 1
+    assert table.trim_fragment_reuse().versions_removed == 1
     reuse, entry = table.fragment_reuse(), Snapshot.open(Location.of(uri)).manifest.reuse_segment
     assert reuse is not None
     assert entry is not None
     assert (reuse.depth, reuse.size_bytes > 204_800, len(entry.details) < 200) == (1, True, True)
     answers()
     table.catch_up_indices()
-    assert table.trim_fragment_reuse() == 1
+    assert table.trim_fragment_reuse().versions_removed == 1
     answers()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import pennon
 from pennon.format.schema import stored_type
-from tests.faults.in_process import in_process
+from pennon.testing.engines import in_process
 
 DIM = 8
 POLICIES = ["immediate", "deferred", "drop"]
@@ -83,13 +83,13 @@ def assert_answers(uri: str, column: str = "uuid") -> None:
 def keep_up(uri: str, remap: str) -> None:
     with in_process():
         table = pennon.open(uri)
-        table.optimize()
+        table.optimize_indices()
         assert all(index.coverage == 1.0 for index in table.indices())
         table.compact(remap=remap)
         table.catch_up_indices()
         table.trim_fragment_reuse()
         assert table.fragment_reuse() is None
-        table.optimize()
+        table.optimize_indices()
         assert all(index.coverage == 1.0 for index in table.indices())
         report = table.audit()
         assert report.ok, str(report)
@@ -135,7 +135,7 @@ def test_a_uuid_column_is_updated_in_its_own_type(uri: str) -> None:
         table.create_index("uuid")
         new = f"X'{'ab' * 16}'"
         table.update_column("uuid", new, where="id < 10")
-        table.optimize()
+        table.optimize_indices()
     assert lance.dataset(uri).schema.field("uuid").type == pa.uuid()
     assert scanned(uri, f"uuid = {new}") == list(range(10))
     assert_answers(uri)
@@ -189,7 +189,7 @@ def test_a_tensor_column_is_updated_in_its_own_type(uri: str) -> None:
         table = pennon.open(uri)
         table.create_index("tensor", "IVF_PQ", num_partitions=4, num_sub_vectors=4)
         table.update_column("tensor", "NULL", where="id < 100")
-        table.optimize()
+        table.optimize_indices()
         assert table.audit().ok
     dataset = lance.dataset(uri)
     assert dataset.schema.field("tensor").type == pa.fixed_shape_tensor(pa.float32(), [DIM])

@@ -12,9 +12,9 @@ import pytest
 
 import pennon
 from pennon.errors import DamagedIndexWarning, IndexNotFound, InvalidArgument, InvalidFilter
-from pennon.jobs.shared.merge_policy import RATIO, Tier, choose
+from pennon.jobs.shared.merge_policy import RATIO, Tier, choose_segments
 from pennon.table import Table
-from tests.tables import full_scan, stock_answer
+from tests.support.tables import full_scan, stock_answer
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -53,7 +53,7 @@ def test_tiers_bound_segments_and_rewriting() -> None:
     sizes: list[int] = []
     written = 0
     for _ in range(1000):
-        choice = choose([Tier(size) for size in sizes], 1)
+        choice = choose_segments([Tier(size) for size in sizes], 1)
         taken = sizes[len(sizes) - choice.count :]
         written += 1 + (sum(taken) if taken else 0)
         sizes = [*sizes[: len(sizes) - choice.count], 1 + sum(taken)]
@@ -68,19 +68,20 @@ def test_nothing_is_due_after_it_was_done(tmp_path: Path, stable: bool) -> None:
     table = make(tmp_path / "t.lance", enable_stable_row_ids=stable)
     append(table, 10)
     table.compact()
-    assert [step.action for step in table.optimize().steps] == ["add a delta"]
+    assert [step.action for step in table.optimize_indices().plan.steps] == ["add a delta"]
     assert not table.plan_optimize().due
     assert parts(table) == 2
     check(table)
 
 
+@pytest.mark.heavy
 def test_64_appends_become_one_segment(tmp_path: Path) -> None:
     table = make(tmp_path / "t.lance", 1)
     for number in range(64):
         append(table, 5, 1000 + number * 5)
-        table.optimize(num_indices_to_merge=0)
+        table.optimize_indices(num_indices_to_merge=0)
     assert parts(table) == 65
-    table.optimize()
+    table.optimize_indices()
     assert parts(table) == 1
     check(table)
 
@@ -89,8 +90,8 @@ def test_the_newest_segments_are_merged(tmp_path: Path) -> None:
     table = make(tmp_path / "t.lance", 1)
     for number in range(4):
         append(table, 30, 1000 + number * 30)
-        table.optimize(num_indices_to_merge=0)
-    table.optimize(num_indices_to_merge=2)
+        table.optimize_indices(num_indices_to_merge=0)
+    table.optimize_indices(num_indices_to_merge=2)
     [index] = table.indices()
     assert sorted(len(segment.fragments) for segment in index.segments) == [1, 1, 1, 2]
     assert max(index.segments, key=lambda segment: len(segment.fragments)).fragments == (3, 4)
@@ -101,7 +102,7 @@ def test_the_newest_segments_are_merged(tmp_path: Path) -> None:
 def test_damaged_segments_are_replaced(tmp_path: Path, spoil: str) -> None:
     table = make(tmp_path / "t.lance")
     append(table, 100)
-    table.optimize(num_indices_to_merge=0)
+    table.optimize_indices(num_indices_to_merge=0)
     [index] = table.indices()
     directory = Path(table.uri) / "_indices" / index.segments[0].uuid
     [file] = [path for path in directory.iterdir() if spoil in path.name]
@@ -111,9 +112,9 @@ def test_damaged_segments_are_replaced(tmp_path: Path, spoil: str) -> None:
     append(table, 300, 20_000)
     if spoil == "page_data":
         with pytest.warns(DamagedIndexWarning, match="built from the data"):
-            table.refresh().optimize()
+            table.refresh().optimize_indices()
     else:
-        table.refresh().optimize()
+        table.refresh().optimize_indices()
     check(table)
     assert index.segments[0].uuid not in {s.uuid for i in table.indices() for s in i.segments}
 
@@ -129,7 +130,7 @@ def test_segments_without_a_page_file_are_replaced(tmp_path: Path, kept: int) ->
     if not kept:
         file.unlink()
     assert table.plan_optimize().due
-    table.optimize()
+    table.optimize_indices()
     check(table)
     assert index.segments[0].uuid not in {s.uuid for i in table.indices() for s in i.segments}
 
@@ -142,7 +143,7 @@ def test_values_changed_in_place_are_covered_again(tmp_path: Path) -> None:
     assert index.coverage == pytest.approx(0.6)
     check(table)
     assert "changed in place" in str(table.plan_optimize()) or table.plan_optimize().due
-    table.optimize(num_indices_to_merge=0)
+    table.optimize_indices(num_indices_to_merge=0)
     assert parts(table) == 1
     check(table)
     assert table.count("k >= 100") == 25
@@ -152,13 +153,13 @@ def test_values_changed_in_place_are_covered_again(tmp_path: Path) -> None:
 def test_an_empty_table_is_kept_too(tmp_path: Path, stable: bool) -> None:
     table = make(tmp_path / "t.lance", enable_stable_row_ids=stable)
     lance.dataset(table.uri).delete("true")
-    table.refresh().optimize()
-    table.optimize(retrain=True)
+    table.refresh().optimize_indices()
+    table.optimize_indices(retrain=True)
     table.compact()
     table.maintain()
     assert table.count("k = 7") == 0
     append(table, 50)
-    table.optimize()
+    table.optimize_indices()
     assert parts(table) == 1
     check(table)
 
@@ -166,14 +167,14 @@ def test_an_empty_table_is_kept_too(tmp_path: Path, stable: bool) -> None:
 def test_bad_input(tmp_path: Path) -> None:
     table = make(tmp_path / "t.lance", 1)
     with pytest.raises(IndexNotFound, match="nope"):
-        table.optimize(index_names=["nope"])
+        table.optimize_indices(index_names=["nope"])
     with pytest.raises(InvalidArgument, match="negative"):
-        table.optimize(num_indices_to_merge=-1)
+        table.optimize_indices(num_indices_to_merge=-1)
     with pytest.raises(InvalidArgument, match="remap"):
         table.compact(remap="sometimes")
     with pytest.raises(InvalidFilter, match="nope"):
         table.update_column("k", "nope + 1")
-    with pytest.raises(InvalidFilter, match="no condition"):
+    with pytest.raises(InvalidFilter, match="not a condition"):
         table.update_column("k", "1", where="k + 1")
     with pytest.raises(InvalidArgument, match="type"):
         table.update_column("k", "'abc'")

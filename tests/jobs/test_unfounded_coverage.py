@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import lance
 import numpy as np
@@ -11,9 +12,12 @@ import pytest
 from pyroaring import BitMap
 
 import pennon
+from pennon.format.index_metadata import segments_from_proto
 from pennon.format.pb import lance_pb2 as pb
-from tests.hostile.manifests import edit_newest
-from tests.tables import full_scan, stock_answer
+from pennon.index.btree.segment_uuid import segment_uuid
+from pennon.index.fragment_reuse.coverage import trusted_coverage, untrusted_coverage
+from tests.support.manifests import edit_newest
+from tests.support.tables import full_scan, stock_answer
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -57,7 +61,7 @@ def test_it_is_not_believed(tmp_path: Path, ranges: int) -> None:
 def test_optimize_makes_it_true_for_stock_as_well(tmp_path: Path, merged: int) -> None:
     uri = moved_by_an_older_pylance(tmp_path / "t.lance")
     table = pennon.open(uri)
-    table.optimize(num_indices_to_merge=merged)
+    table.optimize_indices(num_indices_to_merge=merged)
     [index] = table.indices()
     assert index.coverage == 1.0
     expected = full_scan(uri, FILTER)
@@ -84,8 +88,8 @@ def test_all_that_pennon_does_keeps_coverage(tmp_path: Path) -> None:
     lance.write_dataset(rows(300, 1000), uri, mode="append")
     table.refresh()
     for job in (
-        lambda: table.optimize(num_indices_to_merge=0),
-        lambda: table.optimize(num_indices_to_merge=9),
+        lambda: table.optimize_indices(num_indices_to_merge=0),
+        lambda: table.optimize_indices(num_indices_to_merge=9),
         lambda: table.compact(target_rows_per_fragment=600),
         lambda: lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=5000),
     ):
@@ -93,5 +97,17 @@ def test_all_that_pennon_does_keeps_coverage(tmp_path: Path) -> None:
         table.refresh()
         [index] = table.indices()
         assert index.coverage == 1.0
-        assert not any(segment.unfounded for segment in table._snapshot.manifest.segments)
+        assert not any(untrusted_coverage(segment) for segment in table._snapshot.manifest.segments)
         assert stock_answer(uri, FILTER)[0] == full_scan(uri, FILTER)
+
+
+@pytest.mark.parametrize(("kind", "trusted"), [("BTree", {0, 1}), ("LabelList", {0, 1, 2, 3})])
+def test_only_trees_record_a_limit_in_their_uuids(kind: str, trusted: set[int]) -> None:
+    """Other kinds have an index version 1 as well, which means something else there."""
+    section = pb.IndexSection()
+    index = section.indices.add(name="i", index_version=1, fragment_bitmap=BitMap(range(4)).serialize())
+    index.uuid.value = UUID(segment_uuid([0, 1])).bytes
+    index.index_details.type_url = f"/lance.table.{kind}IndexDetails"
+    [segment] = segments_from_proto(section)
+    assert set(trusted_coverage(segment)) == trusted
+    assert set(untrusted_coverage(segment)) == {0, 1, 2, 3} - trusted

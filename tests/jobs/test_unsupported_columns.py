@@ -19,9 +19,9 @@ import pennon
 from pennon.errors import CoverageWarning
 from pennon.format.pb import lance_pb2 as pb
 from pennon.jobs.maintain import MaintenancePolicy
-from pennon.report.facts import gather
-from tests.faults.in_process import in_process
-from tests.hostile.manifests import edit_newest
+from pennon.report.facts import collect
+from pennon.testing.engines import in_process
+from tests.support.manifests import edit_newest
 
 DIM = 8
 QUERY = np.linspace(-1, 1, DIM).astype(np.float32)
@@ -96,10 +96,10 @@ class Case:
 
 
 CASES = {
-    "multi-vector": Case(index_several, nearest("several", QUERY.reshape(2, -1)), "does not support vector indices on"),
-    "two-dimensional tensor": Case(index_matrix, nearest("matrix", QUERY), r"does not support vector indices on"),
+    "multi-vector": Case(index_several, nearest("several", QUERY.reshape(2, -1)), "does not support such an index on"),
+    "two-dimensional tensor": Case(index_matrix, nearest("matrix", QUERY), r"does not support such an index on"),
     "older layout": Case(index_older_layout, nearest("vector", QUERY), "older layout"),
-    "B-tree on bool8": Case(index_flag, flagged, "does not support scalar indices on columns of type .*bool8"),
+    "B-tree on bool8": Case(index_flag, flagged, "does not support such an index on columns of type .*bool8"),
 }
 
 
@@ -136,14 +136,14 @@ def test_other_indices_are_kept_up(uri: str, case: Case, remap: str) -> None:
     built = entry(uri)
     with in_process():
         table = pennon.open(uri)
-        table.optimize()
+        table.optimize_indices()
         lance.dataset(uri).delete("id % 5 = 0")
         table.refresh()
         with losing_coverage(remap):
             table.compact(remap=remap)
         table.catch_up_indices()
         table.trim_fragment_reuse()
-        table.optimize()
+        table.optimize_indices()
         assert {index.name: index.coverage for index in table.indices()}["k_idx"] == 1.0
         assert table.count("k = 3") == lance.dataset(uri).count_rows("k = 3")
         assert table.audit().ok
@@ -174,7 +174,7 @@ def test_the_plan_says_why_it_is_skipped(uri: str, case: Case) -> None:
 def test_an_audit_notes_it_and_repairs_nothing(uri: str, case: Case) -> None:
     with in_process():
         table = pennon.open(uri)
-        table.optimize()
+        table.optimize_indices()
         report = table.audit()
         mine = [finding for finding in report.findings if finding.index == "x"]
         assert [finding.severity.value for finding in mine] == ["note"]
@@ -198,7 +198,7 @@ def test_explain_says_why_it_is_skipped(uri: str, case: Case) -> None:
 
 def test_the_report_does_not_call_it_damaged(uri: str, case: Case) -> None:
     snapshot = pennon.open(uri)._snapshot  # pyright: ignore[reportPrivateUsage]
-    [facts] = [index for index in gather(snapshot).indices if index.name == "x"]
+    [facts] = [index for index in collect(snapshot).indices if index.name == "x"]
     assert (facts.foreign, [segment.damaged for segment in facts.segments]) == (True, [False])
     assert re.search(case.reason, facts.segments[0].problem or "")
 
@@ -206,10 +206,10 @@ def test_the_report_does_not_call_it_damaged(uri: str, case: Case) -> None:
 def test_deferred_moves_stay_as_long_as_its_files_need_them(uri: str, case: Case) -> None:
     with in_process():
         table = pennon.open(uri)
-        table.optimize()
+        table.optimize_indices()
         table.compact(remap="deferred")
-        assert table.catch_up_indices()
-        assert table.trim_fragment_reuse() == 0
+        assert table.catch_up_indices().segments_written
+        assert table.trim_fragment_reuse().versions_removed == 0
         notes = [f for f in table.audit().findings if "cannot rewrite" in f.problem]
         assert [finding.segments for finding in notes] == [tuple(entry(uri))]
     assert case.ask(uri, True) == case.ask(uri, False)

@@ -18,6 +18,8 @@ import pennon
 from pennon.report.page import POLICY
 from tests.report.tables import HOSTILE, append, defer, write
 
+pytestmark = pytest.mark.process
+
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 

@@ -9,17 +9,18 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from lance.indices import IndexConfig
 
 import pennon
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.report import history
-from pennon.report.facts import TableFacts, gather
+from pennon.report.facts import TableFacts, collect
 from pennon.report.grid import MAX_COLUMNS, Grid
 from pennon.report.summary import Level, headline, level, notices
 from tests.report.tables import append, defer, rows, write
-from tests.tables import FILTERS, write_every_type
+from tests.support.tables import FILTERS, write_every_type
 
 
 @pytest.fixture
@@ -32,14 +33,14 @@ def snapshot(uri: str) -> Snapshot:
 
 
 def facts(uri: str) -> TableFacts:
-    return gather(snapshot(uri))
+    return collect(snapshot(uri))
 
 
 def with_segments(uri: str, *segments: IndexSegment) -> TableFacts:
     """As if the manifest named these."""
     pinned = snapshot(uri)
     pinned.manifest = replace(pinned.manifest, segments=segments)
-    return gather(pinned)
+    return collect(pinned)
 
 
 def told(found: TableFacts) -> str:
@@ -53,8 +54,7 @@ def test_a_table_that_is_well(uri: str) -> None:
     assert [(c.first, c.live, c.deleted) for c in found.columns] == [(n, 100, 0) for n in range(4)]
     [segment] = index.segments
     assert segment.covered == (1.0, 1.0, 1.0, 1.0)
-    assert segment.pages is not None
-    assert (segment.pages.pages, segment.pages.range_pages) == (1, (1,))
+    assert (segment.description.measures["pages"], segment.description.measures["ranges"]) == (1, 1)
     assert ("rows a page", "4,096") in index.parameters
     assert (level(found), notices(found)) == (Level.GOOD, ())
     assert headline(found) == "The only index covers all rows. Maintain has nothing to do."
@@ -133,10 +133,10 @@ def test_vector_indices(tmp_path: Path) -> None:
         "cosine",
         "2",
     )
-    balance = index.segments[0].partitions
-    assert balance is not None
-    assert (balance.partitions, balance.rows, sum(each.count for each in balance.bins)) == (2, 600, 2)
-    assert 1 <= balance.imbalance <= balance.skew
+    measures, chart = index.segments[0].description.measures, index.segments[0].description.chart
+    assert chart is not None
+    assert (measures["partitions"], measures["rows"], sum(bar.value for bar in chart.bars)) == (2, 600, 2)
+    assert 1 <= measures["imbalance"] <= measures["skew"]
 
 
 def test_stable_row_ids(tmp_path: Path) -> None:
@@ -166,11 +166,12 @@ def test_an_empty_table(tmp_path: Path) -> None:
 
 
 def test_kinds_that_pennon_does_not_know(uri: str) -> None:
-    lance.dataset(uri).create_scalar_index("id", "BITMAP")
+    lance.dataset(uri).add_columns({"word": "cast(id as string)"})
+    lance.dataset(uri).create_scalar_index("word", IndexConfig("fm", {}))
     found = facts(uri)
     assert [index.foreign for index in found.indices] == [False, True]
     assert (level(found), headline(found)[:31]) == (Level.GOOD, "The only index covers all rows.")
-    assert "id_idx: Pennon does not use it (unknown index type" in told(found)
+    assert "word_idx: Pennon does not use it (unknown index type" in told(found)
     [segment] = snapshot(uri).manifest.segments[:1]
     assert "unsupported BTREE version 99" in told(with_segments(uri, replace(segment, index_version=99)))
 
@@ -217,7 +218,7 @@ def test_history_is_bounded(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_older_version_is_reported_as_it_was(uri: str) -> None:
     append(uri, 400)
-    found = gather(Snapshot.open(Location.of(uri), 2))
+    found = collect(Snapshot.open(Location.of(uri), 2))
     assert (found.version, found.decisions_version, found.indices[0].coverage) == (2, 3, 1.0)
 
 
@@ -227,7 +228,7 @@ def test_b_trees_on_every_type(tmp_path: Path) -> None:
         lance.dataset(uri).create_scalar_index(column, "BTREE")
     found = facts(uri)
     assert [index.columns for index in found.indices] == [(column,) for column in FILTERS]
-    assert all(segment.pages for index in found.indices for segment in index.segments)
+    assert all(segment.description.measures for index in found.indices for segment in index.segments)
     assert level(found) is Level.GOOD
 
 
@@ -245,6 +246,5 @@ def test_nulls(tmp_path: Path) -> None:
     values: dict[str, Any] = {"a": [1, None] * 100, "b": range(200)}
     lance.write_dataset(pa.table(values), uri)
     lance.dataset(uri).create_scalar_index("a", "BTREE")
-    pages = facts(uri).indices[0].segments[0].pages
-    assert pages is not None
-    assert (pages.with_nulls, pages.of_one_value) == (1, 0)
+    measures = facts(uri).indices[0].segments[0].description.measures
+    assert (measures["pages_with_nulls"], measures["pages_of_one_value"]) == (1, 0)

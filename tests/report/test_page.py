@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from uuid import UUID
 
@@ -19,41 +18,13 @@ import pennon
 from pennon.cli import main
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
-from pennon.redact import hide
-from pennon.report.facts import gather
+from pennon.report.facts import collect
 from pennon.report.layout_svg import short
 from pennon.report.page import page as render
 from pennon.report.summary import percent
+from pennon.secrets import redact
 from tests.report.tables import HOSTILE, append, defer, rows, write
-
-
-class Reader(HTMLParser):
-    """Collects tags and their attributes; complains about what is not closed."""
-
-    VOID = frozenset({"meta", "link", "br"})
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self._open: list[str] = []
-        self.feed(page)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
+from tests.support.html import Reader
 
 
 def page(uri: str) -> Reader:
@@ -92,7 +63,7 @@ def test_segments_that_overlap_are_framed_and_long_lists_folded(tmp_path: Path) 
     [segment] = pinned.manifest.segments
     lost = [replace(segment, uuid=str(UUID(int=n)), fragments=FrozenBitMap([0, n % 4])) for n in range(30)]
     pinned.manifest = replace(pinned.manifest, segments=(segment, segment, *lost))
-    read = Reader(render(gather(pinned)))
+    read = Reader(render(collect(pinned)))
     classes = [attributes.get("class") for _, attributes in read.tags]
     assert {"overlap", "damaged", "damaged thread", "mark"} <= set(classes)
     assert "several segments cover the same 4 fragments" in read.text
@@ -156,11 +127,12 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     options = {"aws_secret_access_key": "hunter2hunter2", "region": "eu-central-1"}
     assert "hunter2" not in pennon.open(uri, storage_options=options).report()
     Location.of("https://me:pass@host/t.lance?sig=abc", options)
-    said = hide("cannot read https://me:pass@host/t.lance?sig=abc/_indices with hunter2hunter2 in eu-central-1")
+    said = redact("cannot read https://me:pass@host/t.lance?sig=abc/_indices with hunter2hunter2 in eu-central-1")
     assert said == "cannot read https://me:***@host/t.lance?***/_indices with *** in eu-central-1"
-    assert hide("abfss://box@account") == Location.of("abfss://box@account").shown == "abfss://box@account"
+    assert redact("abfss://box@account") == Location.of("abfss://box@account").shown == "abfss://box@account"
 
 
+@pytest.mark.process
 def test_the_command_writes_a_file_and_starts_no_spark(tmp_path: Path) -> None:
     uri, out = write(tmp_path / "t.lance"), tmp_path / "report.html"
     lines = [

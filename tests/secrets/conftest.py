@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.test_object_store import storage_options
+from tests.support.object_store import storage_options
 
 __all__ = ["storage_options"]

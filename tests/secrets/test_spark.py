@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 MARK = "q7Xw9marker"
 # None of these is a name that Spark hides by itself.
 KEYS = ("azure_storage_account_key", "azure_storage_sas_key", "google_service_account_key")

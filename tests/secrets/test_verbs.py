@@ -22,7 +22,7 @@ from pennon.errors import CommitConflict, DamagedIndexWarning, PennonError, Task
 from pennon.format import commit
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.vectors import to_lists
-from tests.test_object_store import BUCKET
+from tests.support.object_store import BUCKET
 
 MARK = "q7Xw9marker"
 FAST = {"client_max_retries": "0", "download_retry_count": "0", "request_timeout": "5s", "connect_timeout": "1s"}
@@ -81,7 +81,7 @@ def test_verbs_and_what_they_tell(uri: str, secrets: dict[str, str], caplog: pyt
     told += [table.create_index("v", "IVF_FLAT", num_partitions=2)]
     lance.dataset(uri, storage_options=secrets).delete("id = 7")
     told += [table.refresh(), table.uri, table.indices(), table.explain("id = 3", analyze=True)]
-    told += [table.explain("id = 3").to_dict(), table.plan_optimize(), table.optimize(), table.plan_compact()]
+    told += [table.explain("id = 3").to_dict(), table.plan_optimize(), table.optimize_indices(), table.plan_compact()]
     told += [
         table.plan_compact().to_dict(),
         table.explain_search("v", np.zeros(8), 3),
@@ -145,7 +145,7 @@ def test_failures_of_jobs(
         with pytest.raises(CommitConflict) as lost:
             table.create_index("id")
     assert MARK not in everything(lost.value)
-    index = table.create_index("id")
+    index = table.create_index("id").index
     session = lance.dataset(uri, storage_options=secrets).new_file_session()
     session.delete_file(f"_indices/{index.segments[0].uuid}/page_lookup.lance")
     SHARED_CACHE.clear()

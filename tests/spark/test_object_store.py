@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import pennon.spark
-from tests.test_object_store import BUCKET, storage_options
+from tests.support.object_store import BUCKET, storage_options
 
 __all__ = ["storage_options"]
 

@@ -36,7 +36,7 @@ from pyspark.sql.datasource import (
 import pennon
 from pennon.spark.pushdown import push
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
-from tests.tables import every_type
+from tests.support.tables import every_type
 
 COMPARISONS = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
 ODD_NAMES = ["Ünï cöde", "UPPER", "quo'te", 'dou"ble', "select", "-- x", "1st"]

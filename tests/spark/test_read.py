@@ -24,10 +24,10 @@ from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
 from pennon.query.scan import tasks as parts
-from pennon.query.scan.execute import ScanRequest
+from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import Part
 from pennon.spark.source import PennonSource
-from tests.tables import every_type, full_scan, write_every_type
+from tests.support.tables import every_type, full_scan, write_every_type
 
 
 def load(spark: SparkSession, uri: str, **options: Any) -> DataFrame:
@@ -206,16 +206,16 @@ def test_scanned_fragments_are_dealt_out_by_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("history", ["partial", "deferred", "stable"])
 @pytest.mark.usefixtures("engine")
-def test_tasks_look_up_what_is_too_much_to_carry(tmp_path: Path, history: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_look_up_what_is_too_much_to_send(tmp_path: Path, history: str, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = make(tmp_path, history)
     expected = full_scan(uri, "k > 10 AND k < 20")
     request = ScanRequest("k > 10 AND k < 20", ("id",))
     snapshot = Snapshot.open(Location.of(uri))
-    for limit in ("CARRIED_ADDRESSES", "SEARCHED_ROWS"):
+    for limit in ("SENT_BYTES", "SEARCHED_RUNS"):
         monkeypatch.setattr(parts, limit, 3)
         dealt = parts.plan_parts(Catalog.read(snapshot, SHARED_CACHE), request, 15)
         assert any(part.lookup for part in dealt)
-        assert all(part.addresses is None for part in dealt)
+        assert all(part.found is None for part in dealt)
         read = [batch for part in dealt for batch in parts.read_part(snapshot.pin(), part, request)]
         assert sorted(pa.Table.from_batches(read)["id"].to_pylist()) == expected
         monkeypatch.undo()
@@ -259,11 +259,11 @@ def test_batches_have_the_size_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"colums": "id"}, "there is no option 'colums'. Did you mean columns?"),
+        ({"colums": "id"}, "there is no option 'colums'. Did you mean one of: columns, vector_columns?"),
         ({"columns": "id,nmae"}, "has no top-level column 'nmae'"),
         ({"columns": "id,id"}, "each once"),
         ({"filter": "idd = 3"}, "The filter names a column the table does not have: idd"),
-        ({"filter": "id = ="}, "The filter does not parse"),
+        ({"filter": "id = ="}, "the filter does not parse at position"),
         ({"version": "99"}, "cannot open version 99"),
         ({"version": "new"}, "must be a whole number from 1, not 'new'"),
         ({"batch_size": "0"}, "must be a whole number from 1"),

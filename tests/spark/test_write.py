@@ -16,7 +16,7 @@ from pennon.errors import CommitConflict
 from pennon.spark.source import PennonSource
 from pennon.spark.types import cast_batch, spark_schema
 from pennon.spark.writer import PennonWriter
-from tests.tables import every_type, write_every_type
+from tests.support.tables import every_type, write_every_type
 
 ROWS = "SELECT id, CAST(id AS STRING) AS s, array(float(id), 1F, 2F) AS v FROM range({}, {}, 1, 3)"
 

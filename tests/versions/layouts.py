@@ -15,8 +15,8 @@ import pyarrow as pa
 import pennon
 from pennon.index.vector.vectors import to_lists
 from pennon.table import Table
-from tests.index.vector.stock import clustered
-from tests.tables import every_type
+from tests.support.tables import every_type
+from tests.support.vectors import clustered
 
 SCALARS = ("i64", "text", "f64", "ts_us")
 DIM, PARTITIONS, K = 16, 6, 10
@@ -103,13 +103,13 @@ def appended(table: Table, rows: Append) -> None:
 def deltas(table: Table, rows: Append) -> None:
     for number in range(2):
         lance.write_dataset(rows(300, 10_000 + 1000 * number), table.uri, mode="append")
-        table.optimize(num_indices_to_merge=0)
+        table.optimize_indices(num_indices_to_merge=0)
 
 
 def merged(table: Table, rows: Append) -> None:
     deltas(table, rows)
     lance.write_dataset(rows(200, 20_000), table.uri, mode="append")
-    table.optimize(num_indices_to_merge=9)
+    table.optimize_indices(num_indices_to_merge=9)
 
 
 def compacted(table: Table, rows: Append) -> None:
@@ -138,7 +138,7 @@ def changed_in_place(table: Table, _: Append) -> None:
 
 def changed_and_covered(table: Table, rows: Append) -> None:
     changed_in_place(table, rows)
-    table.optimize()
+    table.optimize_indices()
 
 
 # What becomes of an index of any kind.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tables import FILTERS
+from tests.support.tables import FILTERS
 from tests.versions.conftest import Tables
 from tests.versions.layouts import CHANGES, FORMS, SCALARS, VECTOR_FORMS, VECTORS, histories
 from tests.versions.verdicts import (
@@ -16,7 +16,7 @@ from tests.versions.verdicts import (
     expected_of_trees,
     expected_of_vectors,
     on_filters,
-    on_neighbours,
+    on_neighbors,
 )
 from tests.versions.versions import Stock
 
@@ -41,6 +41,6 @@ def test_moves_in_a_file_of_their_own(stock: Stock, tables: Tables) -> None:
 
 
 @pytest.mark.parametrize(("form", "history"), VECTOR_TABLES, ids=lambda part: part)
-def test_neighbours(stock: Stock, installed: Stock, tables: Tables, form: str, history: str) -> None:
+def test_neighbors(stock: Stock, installed: Stock, tables: Tables, form: str, history: str) -> None:
     expected = {column.name: expected_of_vectors(column, history) for column in VECTORS}
-    are(expected, on_neighbours(stock, installed, tables.vectors(form, history), VECTORS))
+    are(expected, on_neighbors(stock, installed, tables.vectors(form, history), VECTORS))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from tests.tables import FILTERS, full_scan
+from tests.support.tables import FILTERS, full_scan
 from tests.versions.conftest import Tables
 from tests.versions.layouts import (
     FORMS,
@@ -36,9 +36,9 @@ from tests.versions.verdicts import (
     expected_of_trees,
     nearest,
     on_filters,
-    on_neighbours,
+    on_neighbors,
     recall,
-    true_neighbours,
+    true_neighbors,
 )
 from tests.versions.versions import Stock
 
@@ -72,13 +72,13 @@ def pennon_is_right_on_filters(uri: str, columns: Sequence[str]) -> None:
             assert table.count(filter) == len(expected), filter
 
 
-def pennon_finds_neighbours(stock: Stock, uri: str, columns: Sequence[VectorColumn]) -> None:
+def pennon_finds_neighbors(stock: Stock, uri: str, columns: Sequence[VectorColumn]) -> None:
     """As many as the other pylance, by the same index."""
     table, queries = pennon.open(uri), asked()
     answers = stock.ask(*(nearest(uri, column, queries) for column in columns))
     for column, theirs in zip(columns, answers, strict=True):
         assert theirs["used"], column.name
-        truth = true_neighbours(uri, column, queries)
+        truth = true_neighbors(uri, column, queries)
         found = table.search_batch(column.name, queries, K, nprobes=PARTITIONS, columns=["id"])["id"].to_pylist()
         ours = recall([found[at : at + K] for at in range(0, len(found), K)], truth)
         assert ours >= recall(theirs["ids"], truth) - RECALL_LOST, column.name
@@ -116,14 +116,14 @@ def test_its_own_vector_indices(stock: Stock, installed: Stock, tmp_path: Path, 
         {"verb": "delete", "uri": uri, "where": "id % 13 = 5"},
         *(own_index(uri, column) for column in VECTORS),
     )
-    pennon_finds_neighbours(stock, uri, VECTORS)
+    pennon_finds_neighbors(stock, uri, VECTORS)
     for step in maintenance(save(vector_rows(400, 10_000), tmp_path / "more"), stable):
         stock.ask({"uri": uri} | step)
         columns = searchable(step)
-        pennon_finds_neighbours(stock, uri, columns)
+        pennon_finds_neighbors(stock, uri, columns)
     keep(uri, stable)
-    pennon_finds_neighbours(stock, uri, VECTORS)
-    all_are(Verdict(USES), on_neighbours(stock, installed, uri, VECTORS))
+    pennon_finds_neighbors(stock, uri, VECTORS)
+    all_are(Verdict(USES), on_neighbors(stock, installed, uri, VECTORS))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -163,7 +163,7 @@ def test_it_breaks_trees_with_stable_row_ids(
     if writer == "pennon":
         for filter in FILTERS["i64"]:
             assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == full_scan(uri, filter), filter
-        table.optimize()
+        table.optimize_indices()
     else:
         table.audit(repair=True)
     pennon_is_right_on_filters(uri, ["i64"])
@@ -179,8 +179,8 @@ def test_vector_indices_of_pennon_that_it_kept(
     for step in maintenance(save(vector_rows(400, 10_000), tmp_path / "more"), "stable" in form):
         stock.ask({"uri": uri} | step)
         columns = searchable(step)
-        pennon_finds_neighbours(stock, uri, columns)
-        all_are(Verdict(USES), on_neighbours(stock, installed, uri, columns))
+        pennon_finds_neighbors(stock, uri, columns)
+        all_are(Verdict(USES), on_neighbors(stock, installed, uri, columns))
 
 
 def searchable(step: dict[str, Any]) -> list[VectorColumn]:
@@ -200,5 +200,5 @@ def keep(uri: str, stable: bool) -> None:
     if not stable:
         table.catch_up_indices()
         table.trim_fragment_reuse()
-    table.optimize(num_indices_to_merge=9)
+    table.optimize_indices(num_indices_to_merge=9)
     table.compact(target_rows_per_fragment=9000)

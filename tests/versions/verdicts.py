@@ -10,8 +10,8 @@ import lance
 import numpy as np
 
 from pennon.index.vector.vectors import to_matrix
-from tests.index.vector.stock import clustered
-from tests.tables import UNSERVED, full_scan
+from tests.support.tables import UNSERVED, full_scan
+from tests.support.vectors import clustered
 from tests.versions.layouts import DEFERRED, DIM, PARTITIONS, K, VectorColumn
 from tests.versions.versions import Stock
 
@@ -57,13 +57,13 @@ def on_filters(stock: Stock, uri: str, filters: Mapping[str, Sequence[str]]) -> 
     return dict(zip(filters, (_of_filters(uri, found) for found in stock.try_all(*requests)), strict=True))
 
 
-def on_neighbours(stock: Stock, installed: Stock, uri: str, columns: Sequence[VectorColumn]) -> dict[str, Verdict]:
+def on_neighbors(stock: Stock, installed: Stock, uri: str, columns: Sequence[VectorColumn]) -> dict[str, Verdict]:
     """For each column, stock's recall beside that of the installed pylance on the same index; without an index it has
     to be exact."""
     queries = asked()
     requests = [nearest(uri, column, queries) for column in columns]
     answers = zip(columns, stock.try_all(*requests), installed.try_all(*requests), strict=True)
-    return {column.name: _of_neighbours(uri, column, own, reference) for column, own, reference in answers}
+    return {column.name: _of_neighbors(uri, column, own, reference) for column, own, reference in answers}
 
 
 def nearest(uri: str, column: VectorColumn, queries: np.ndarray) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def asked() -> np.ndarray:
     return (clustered(QUERIES, DIM) + 0.3 * noise).astype(np.float32)
 
 
-def true_neighbours(uri: str, column: VectorColumn, queries: np.ndarray) -> list[set[int]]:
+def true_neighbors(uri: str, column: VectorColumn, queries: np.ndarray) -> list[set[int]]:
     rows = lance.dataset(uri).to_table(columns=["id", column.name])
     vectors = to_matrix(rows[column.name].combine_chunks())[0].astype(np.float64)
     queries = queries.astype(np.float64)
@@ -106,10 +106,10 @@ def _of_filters(uri: str, found: dict[str, Any]) -> Verdict:
     return Verdict({(True,): USES, (False,): SCANS}.get(tuple(used), USES_FOR_SOME), tuple(wrong))
 
 
-def _of_neighbours(uri: str, column: VectorColumn, found: dict[str, Any], reference: dict[str, Any]) -> Verdict:
+def _of_neighbors(uri: str, column: VectorColumn, found: dict[str, Any], reference: dict[str, Any]) -> Verdict:
     if "error" in found:
         return Verdict(REFUSES, said=found["error"])
-    truth = true_neighbours(uri, column, asked())
+    truth = true_neighbors(uri, column, asked())
     own = recall(found["answer"]["ids"], truth)
     least = recall(reference["answer"]["ids"], truth) - RECALL_LOST if found["answer"]["used"] else 0.999
     wrong = () if own >= least else (f"{column.name}: recall {own:.3f}, expected {least:.3f}",)

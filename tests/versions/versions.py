@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-SCRIPT = Path(__file__).with_name("other_stock.py")
+SCRIPT = Path(__file__).with_name("other_pylance.py")
 # A directory with one installed package for each version: pylance-13.0.0, pyspark-4.2.1.
 INSTALLED = os.environ.get("PENNON_TEST_VERSIONS")
 # The one that this process has on its path, if it is not the locked one: pyspark-4.2.1.

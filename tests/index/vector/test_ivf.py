@@ -1,4 +1,4 @@
-"""Clustering: every vector is filed under its nearest centroid, and a query looks where its neighbours are."""
+"""Clustering: every vector is filed under its nearest centroid, and a query looks where its neighbors are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pennon.format.pb import lance_pb2 as pb
 from pennon.index.vector.ivf import Ivf, Layout, read_ivf, read_layout, write_ivf
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Vectors
-from tests.index.vector.stock import clustered
+from tests.support.vectors import clustered
 
 
 def nearest(vectors: Vectors, centroids: Vectors, metric: Metric) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.pq.codebook import train_codebook
 from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
 from pennon.index.vector.vectors import Floats, Vectors
-from tests.index.vector.stock import clustered
+from tests.support.vectors import clustered
 
 
 def blobs(rows: int, dim: int, count: int, spread: float = 0.3) -> Floats:

@@ -13,7 +13,7 @@ import pytest
 from pennon.errors import InvalidArgument
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import is_vector_type, to_lists, to_matrix
-from tests.index.vector.stock import COLUMN, clustered, write_table
+from tests.support.vectors import COLUMN, clustered, write_table
 
 
 @pytest.mark.parametrize("element", [np.float16, np.float32, np.float64])

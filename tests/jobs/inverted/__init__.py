@@ -1,0 +1,1 @@
+"""Inverted indices through their whole life."""

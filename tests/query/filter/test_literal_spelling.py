@@ -1,0 +1,113 @@
+"""Literals that Lance refuses, spelled as it takes them; the oracle is Lance's own answer to the explicit spelling."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from pennon.errors import InvalidFilter
+from pennon.query.filter.literal_spelling import spelled_for_lance
+from pennon.query.filter.parse import parse_filter
+from pennon.query.filter.predicate import Opaque
+
+DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+TABLE = pa.table(
+    {
+        "id": [1, 7, 42, None],
+        "amount": pa.array([Decimal("12.34"), Decimal("1.00"), Decimal("-3.50"), None], pa.decimal128(10, 2)),
+        "ts": pa.array([*DAYS, None], pa.timestamp("us")),
+        "utc": pa.array([*DAYS, None], pa.timestamp("ms", "UTC")),
+        "tokyo": pa.array([*DAYS, None], pa.timestamp("us", "Asia/Tokyo")),
+        "day": pa.array([date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3), None]),
+        "ratio": [1.5, 2.0, -0.25, None],
+        "data": pa.array([b"ab", b"c", b"", None]),
+        "name": ["7", "x", "2026-01-01", None],
+        "small": pa.array([1, 7, -128, None], pa.int8()),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> lance.LanceDataset:
+    path: Path = tmp_path_factory.mktemp("spelling") / "table.lance"
+    return lance.write_dataset(TABLE, str(path))
+
+
+def types() -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in TABLE.schema}
+
+
+@pytest.mark.parametrize(
+    ("written", "explicit"),
+    [
+        ("amount = 12.34", "amount = cast('12.34' as decimal(10,2))"),
+        ("amount > -3.5 AND id = 7", "amount > cast('-3.50' as decimal(10,2)) AND id = 7"),
+        ("12.34 <= amount", "cast('12.34' as decimal(10,2)) <= amount"),
+        ("amount = '12.34'", "amount = cast('12.34' as decimal(10,2))"),
+        ("amount IN (12.34, 1, NULL)", "amount IN (cast('12.34' as decimal(10,2)), 1, NULL)"),
+        (
+            "amount BETWEEN 0.5 AND 12.34",
+            "amount >= cast(0.5 as decimal(10,2)) AND amount <= cast(12.34 as decimal(10,2))",
+        ),
+        ("ts >= '2026-01-02'", "ts >= timestamp '2026-01-02 00:00:00'"),
+        ("ts = '2026-01-02 00:00'", "ts = timestamp '2026-01-02 00:00:00'"),
+        ("utc < '2026-01-02T00:00:00.5'", "utc < timestamp '2026-01-02 00:00:00.5'"),
+        ("day = '2026-01-02' OR id = '42'", "day = date '2026-01-02' OR id = 42"),
+        ("id = '7'", "id = 7"),
+        ("id IN ('7', 42)", "id IN (7, 42)"),
+        ("small >= '-128'", "small >= -128"),
+        ("ratio > '1.5'", "ratio > 1.5"),
+        ("data = 0x6162", "data = X'6162'"),
+        ("NOT (id = '7')", "NOT (id = 7)"),
+    ],
+)
+def test_a_literal_with_one_meaning_is_accepted(dataset: lance.LanceDataset, written: str, explicit: str) -> None:
+    spelled = spelled_for_lance(written, types())
+    found = dataset.to_table(filter=spelled, columns=["id"])["id"].to_pylist()
+    assert found == dataset.to_table(filter=explicit, columns=["id"])["id"].to_pylist()
+    assert found
+    if not written.startswith("NOT"):
+        assert not isinstance(parse_filter(spelled, types()), Opaque)
+
+
+@pytest.mark.parametrize(
+    ("written", "remedy"),
+    [
+        ("amount = 12.345", "cast('1.5' as decimal(10, 2))"),
+        ("amount = 'many'", "cast('1.5' as decimal(10, 2))"),
+        ("amount = 123456789.5", "cast('1.5' as decimal(10, 2))"),
+        ("id = '7x'", "id = 7"),
+        ("small = '128'", "small = 7"),
+        ("ts >= 'yesterday'", "timestamp '2026-01-31 12:00:00'"),
+        ("ts >= '2026-02-30'", "timestamp '2026-01-31 12:00:00'"),
+        ("tokyo >= '2026-01-02'", "timestamp '2026-01-31 12:00:00'"),
+        ("day = '2026-1-2'", "date '2026-01-31'"),
+        ("ratio = 'much'", "ratio > 1.5"),
+        ("data = 'ab'", "data = X'6162'"),
+        ("name = 7", "name = '7'"),
+        ("name IN (7, 'x')", "name = '7'"),
+    ],
+)
+def test_a_literal_without_one_meaning_is_refused_with_a_spelling_that_works(written: str, remedy: str) -> None:
+    with pytest.raises(InvalidFilter, match="no single meaning") as caught:
+        spelled_for_lance(written, types())
+    assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize("sql", ["id = 7", "name = '7'", "amount = 1", "abs(id) = '7'", "id =", "ts = '2026", "true"])
+def test_everything_else_stays_as_it_is(sql: str) -> None:
+    assert spelled_for_lance(sql, types()) == sql
+
+
+@pytest.mark.parametrize(
+    "rest", ["LIMIT 1", "; select 1", "ORDER BY id", "group by id", "FETCH FIRST 1", "for update", "xyz", ")"]
+)
+@pytest.mark.parametrize("sql", ["id = 7", "(id = 7)", "name = 'x'", "id IN (1, 2)", "contains(name, 'x')"])
+def test_text_after_a_filter_is_refused(sql: str, rest: str) -> None:
+    with pytest.raises(InvalidFilter):
+        parse_filter(f"{sql} {rest}", types())
