@@ -58,7 +58,7 @@ def _build(uri: str, options: dict[str, Any]) -> tuple[Peaks, float, int]:
     ranges = table.plan_index("id", **options).to_dict()["ranges"]
     start = time.perf_counter()
     with peak_memory() as peaks:
-        index = table.create_index("id", task_memory_bytes=TASK_MEMORY, **options)
+        index = table.create_index("id", task_memory_bytes=TASK_MEMORY, **options).index
     seconds = time.perf_counter() - start
     table.drop_index(index.name)
     return peaks, seconds, ranges

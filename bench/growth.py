@@ -127,7 +127,7 @@ def _built(table: Table, column: str, index_type: str, **options: Any) -> Built:
     before = _stages()
     start = time.perf_counter()
     with peak_memory() as peaks:
-        index = table.create_index(column, index_type, **options)
+        index = table.create_index(column, index_type, **options).index
     seconds = time.perf_counter() - start
     shuffled = sum(stage.shuffleWriteBytes() for stage in _stages()[len(before) :])
     table.drop_index(index.name)

@@ -28,7 +28,7 @@ from bench.vectors import (
     read_vectors,
     recall,
     stock_scanner,
-    true_neighbours,
+    true_neighbors,
     vector_queries,
     vector_table,
     vector_type,
@@ -70,7 +70,7 @@ def knn_join(choice: Choice) -> None:
     create_pennon(pennon.open(uri), KIND, num_partitions(rows))
     queries = vector_queries(count)
     asked = Asked(uri, _write_queries(queries, engine.parallelism), count)
-    truth = true_neighbours(read_vectors(source), queries[:CHECKED], K)
+    truth = true_neighbors(read_vectors(source), queries[:CHECKED], K)
     recalls = {name: _recall(make(asked, CHECKED), truth) for name, (make, _) in CONTESTANTS.items()}
     say(f"recall {recalls}")
     numbers = {name: count // share for name, (_, share) in CONTESTANTS.items()}

@@ -165,7 +165,7 @@ def _requests() -> list[tuple[object, ...]]:
         step("the same again", lambda: table.count("id = 7"))
         step("another id", lambda: table.count("id = 70000"))
         query = vectors[5]
-        step("first search, 10 neighbours, 8 probes", lambda: table.search("v", query, nprobes=8, columns=["id"]))
+        step("first search, 10 neighbors, 8 probes", lambda: table.search("v", query, nprobes=8, columns=["id"]))
         step("the same again", lambda: table.search("v", query, nprobes=8, columns=["id"]))
         step("open, count by id", lambda: pennon.open(uri, storage_options=options).count("id = 9"))
     return rows

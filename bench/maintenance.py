@@ -38,7 +38,7 @@ def optimize(choice: Choice) -> None:
         master = make()
         contestants: dict[str, Callable[[str], object]] = {
             "stock": lambda uri: lance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=DELTAS),
-            "pennon": lambda uri: pennon.open(uri).optimize(num_indices_to_merge=DELTAS),
+            "pennon": lambda uri: pennon.open(uri).optimize_indices(num_indices_to_merge=DELTAS),
         }
         taken = _in_turns(master, contestants, rounds)
         rows.append((label, *_compared(taken)))
@@ -95,12 +95,12 @@ def latency(choice: Choice) -> None:
     rows = [("1", *_latencies(uri))]
     for number in range(APPENDS):
         lance.write_dataset(_mixed(2_000, 20_000 + number * 2_000), uri, mode="append")
-        table.optimize(num_indices_to_merge=0)
+        table.optimize_indices(num_indices_to_merge=0)
         if number + 2 in (9, 17, 33, APPENDS + 1):
             rows.append((str(number + 2), *_latencies(uri)))
             say(f"{number + 2} segments: {rows[-1][1:]}")
     started = time.perf_counter()
-    table.optimize()
+    table.optimize_indices()
     seconds = time.perf_counter() - started
     after = ", ".join(f"{index.name} {len(index.segments)}" for index in table.indices())
     rows.append((f"after optimize ({seconds:.1f} s): {after}", *_latencies(uri)))
@@ -207,7 +207,7 @@ def _vector_deltas() -> str:
             table = pennon.open(uri)
             table.create_index(COLUMN, "IVF_PQ", num_partitions=316, num_sub_vectors=16)
         else:
-            table.optimize(num_indices_to_merge=0)
+            table.optimize_indices(num_indices_to_merge=0)
     return uri
 
 
@@ -307,7 +307,7 @@ def _amplification() -> list[tuple[object, ...]]:
     written, found = size, []
     for number in range(1, 101):
         lance.write_dataset(pa.table({"id": pa.array(rng.integers(0, 1 << 40, size))}), uri, mode="append")
-        plan = table.optimize()
+        plan = table.optimize_indices().plan
         written += sum(step.rows + (len(step.new) * size if step.merged else 0) for step in plan.due)
         if number in (10, 25, 50, 100):
             [index] = table.indices()

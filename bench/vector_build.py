@@ -20,7 +20,7 @@ from bench.vectors import (
     read_vectors,
     recall,
     stock_search,
-    true_neighbours,
+    true_neighbors,
     vector_queries,
     vector_table,
 )
@@ -55,7 +55,7 @@ def vector_build(choice: Choice) -> None:
     say(f"table of {rows:,} vectors")
     source = vector_table(rows)
     queries = vector_queries(QUERIES)
-    truth = true_neighbours(read_vectors(source), queries, K)
+    truth = true_neighbors(read_vectors(source), queries, K)
     stock, ours = copied(source, "built-by-stock"), copied(source, "built-by-pennon")
     say("starting Spark")
     _warm_up()

@@ -28,7 +28,7 @@ from bench.vectors import (
     ids_by_query,
     recall,
     stock_search,
-    true_neighbours,
+    true_neighbors,
     vector_files,
     vector_type,
 )
@@ -76,7 +76,7 @@ def vector_recall(choice: Choice) -> None:
     rows: list[tuple[object, ...]] = []
     probed: list[tuple[object, ...]] = []
     for metric in choice.metrics or METRICS:
-        truth = true_neighbours(vectors, queries, K, metric)
+        truth = true_neighbors(vectors, queries, K, metric)
         measured: list[Measured] = []
         for kind in kinds:
             measured.append(_measure(kind, metric, vectors, queries, truth, builds))

@@ -29,7 +29,7 @@ from bench.vectors import (
     read_vectors,
     recall,
     stock_scanner,
-    true_neighbours,
+    true_neighbors,
     vector_files,
     vector_queries,
     vector_table,
@@ -70,7 +70,7 @@ def vector_search(choice: Choice) -> None:
     say(f"table of {rows:,} vectors")
     source = vector_table(rows)
     vectors, queries = read_vectors(source), vector_queries(BATCH)
-    truth = true_neighbours(vectors, queries, K)
+    truth = true_neighbors(vectors, queries, K)
     uri = copied(source, "searched")
     table = pennon.open(uri)
     singles: list[tuple[object, ...]] = []

@@ -1,4 +1,4 @@
-"""Vectors to measure on, indices over them, and how many true neighbours a search finds."""
+"""Vectors to measure on, indices over them, and how many true neighbors a search finds."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def read_vectors(uri: str) -> Matrix:
     return values.flatten().to_numpy().reshape(len(values), -1)
 
 
-def true_neighbours(vectors: Matrix, queries: Matrix, k: int, metric: str = "l2") -> Ids:
+def true_neighbors(vectors: Matrix, queries: Matrix, k: int, metric: str = "l2") -> Ids:
     """Positions of the nearest rows, by brute force."""
     if metric == "cosine":
         vectors, queries = normalized(vectors), normalized(queries)
@@ -96,7 +96,7 @@ def normalized(vectors: Matrix) -> Matrix:
 
 
 def recall(found: Ids, truth: Ids) -> float:
-    """Share of the true neighbours among those found."""
+    """Share of the true neighbors among those found."""
     return float((found[:, :, None] == truth[:, None, :]).any(axis=1).mean())
 
 
