@@ -13,13 +13,17 @@ PB := src/pennon/format/pb
 VERSIONS := .versions
 # The two majors of pylance before the locked one, and the other minors of pyspark that pyproject.toml allows.
 OTHERS := pylance-12.0.0 pylance-13.0.0 pyspark-4.1.4 pyspark-4.2.1
-SPARK_TESTS := tests/versions/test_other_pyspark.py tests/engine tests/spark tests/jobs/test_btree_interop.py \
-	tests/jobs/test_build_vector.py tests/jobs/test_optimize.py tests/jobs/test_optimize_vector.py tests/jobs/test_knn_join.py
+SPARK_TESTS := tests/versions/test_other_pyspark.py tests/engine tests/spark tests/jobs/btree/test_interop.py \
+	tests/jobs/vector/test_build.py tests/jobs/test_optimize.py tests/jobs/vector/test_optimize.py tests/jobs/knn_join/test_join.py
+# The same tests with fewer examples: `make test` runs them in full.
+QUICK = PENNON_HISTORIES=2 PENNON_CRASH_STRIDE=1000
+# Files in the order of tests/conftest.py: the longest first.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test test-heavy test-distributed test-versions lint format docs bench lock proto clean java
+.PHONY: help setup demo check test tests-in-process tests-all test-heavy test-distributed test-versions lint format docs dist bench lock proto clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -29,11 +33,18 @@ setup: $(STAMP) ## Install into .venv what the lock files name; instant when not
 demo: java $(STAMP) ## Build indices on tables of several fragments and query them
 	@$(BIN)/pennon demo $(ARGS)
 
-check: lint ## Lint, types and the tests that need neither Spark nor other processes
-	@$(BIN)/python -m pytest -m "not heavy and not spark and not process" --timeout=120 -n $(JOBS) $(ARGS)
+# Lint runs next to the tests, of which many wait: -j 2 starts both.
+check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: two minutes
+	@$(MAKE) --no-print-directory -j 2 lint tests-in-process
 
-test: java lint ## Lint, types and tests, side by side (ARGS="-k lookup" goes to pytest)
-	@$(BIN)/python -m pytest --timeout=600 -n $(JOBS) --dist loadfile $(ARGS)
+test: java $(STAMP) ## Lint, types and tests, side by side (ARGS="-k lookup" goes to pytest): ten minutes
+	@$(MAKE) --no-print-directory -j 2 lint tests-all
+
+tests-in-process: $(STAMP)
+	@$(QUICK) $(PYTEST) -m "not heavy and not spark and not process" --timeout=120 $(ARGS)
+
+tests-all: $(STAMP)
+	@$(PYTEST) --timeout=600 $(ARGS)
 
 test-heavy: java $(STAMP) ## Only the tests that take minutes or gigabytes
 	@$(BIN)/python -m pytest -m heavy --timeout=3600 $(ARGS)
@@ -62,6 +73,10 @@ format: $(STAMP) ## Apply ruff's format and its safe fixes
 docs: $(STAMP) ## Build the documentation into site/, and fail at any warning
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# From a copy of the committed and new files, so that nothing else of this directory gets in; by the locked build backend.
+dist: $(STAMP) ## Build wheel and sdist into dist/
+	@$(BIN)/python -m tests.support.distribution dist
+
 bench: java $(STAMP) ## Measure (BENCH=name to choose one)
 	@$(BIN)/python -m bench $(BENCH) $(ARGS)
 
@@ -70,8 +85,8 @@ lock: $(BIN)/python ## Renew the lock files after pyproject.toml changed (ARGS=-
 	@printf 'pip\nsetuptools\n' | $(COMPILE) - --no-annotate --output-file requirements-build.lock
 	@$(COMPILE) pyproject.toml --extra dev --constraint requirements-build.lock --output-file requirements.lock
 
-proto: $(STAMP) ## Generate the protobuf code from lance.proto
-	@$(BIN)/python -m grpc_tools.protoc -I $(PB) --python_out=$(PB) --pyi_out=$(PB) lance.proto
+proto: $(STAMP) ## Generate the protobuf code from the .proto files
+	@$(BIN)/python -m grpc_tools.protoc -I $(PB) --python_out=$(PB) --pyi_out=$(PB) lance.proto substrait.proto
 
 clean: ## Remove .venv and everything built or cached here
 	rm -rf $(VENV) $(VERSIONS) build dist site spark-warehouse .pytest_cache .ruff_cache .hypothesis src/*.egg-info
