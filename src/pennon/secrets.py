@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit, urlunsplit
@@ -49,7 +49,7 @@ def register_secrets(uri: str, options: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def remembered() -> Iterator[None]:
+def remembered() -> Generator[None]:
     """Secrets that are registered inside are hidden until the end of the block, not of the process."""
     before = dict(_known)
     try:
