@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pennon.secrets import redact
-from pennon.text import escape_controls
+from pennon.wording import escape_controls
 
 
 class PennonError(Exception):

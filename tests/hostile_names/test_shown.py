@@ -15,7 +15,7 @@ import pennon
 from pennon.cli import main
 from pennon.errors import DamagedIndexWarning, InvalidArgument
 from pennon.secrets import redact
-from pennon.text import escape_controls, in_json, in_line
+from pennon.wording import escape_controls, in_json, in_line
 from tests.hostile_names.names import NAMES, ROWS, STEERING, VALUES, quoted, write
 from tests.support.html import Reader
 

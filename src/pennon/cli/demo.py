@@ -20,7 +20,7 @@ from pennon.errors import InvalidArgument
 from pennon.format.append import create_table
 from pennon.query.search.request import SearchOptions
 from pennon.table import open_table
-from pennon.text import human_bytes
+from pennon.wording import human_bytes
 
 T = TypeVar("T")
 

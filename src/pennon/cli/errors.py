@@ -12,7 +12,7 @@ import click
 
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.secrets import redact, redact_pairs
-from pennon.text import escape_controls
+from pennon.wording import escape_controls
 
 # What sysexits.h calls EX_TEMPFAIL: the same command may succeed later.
 TRY_AGAIN = 75

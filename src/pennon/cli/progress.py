@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from pennon.engine.progress import ProgressListener
-from pennon.text import plural
+from pennon.wording import plural
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

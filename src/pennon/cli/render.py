@@ -20,7 +20,7 @@ from rich.text import Text
 from pennon.jobs.results import Plan, Result
 from pennon.query.inventory import Index, ReuseInfo
 from pennon.secrets import redact
-from pennon.text import escape_controls, human_bytes, in_json, in_line, plural
+from pennon.wording import escape_controls, human_bytes, in_json, in_line, plural
 
 
 class Screen(Console):

@@ -11,7 +11,7 @@ from pennon.cli.command import verb
 from pennon.cli.options import on_table
 from pennon.report.server import ReportServer
 from pennon.table import Table
-from pennon.text import in_line
+from pennon.wording import in_line
 
 
 @verb(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pennon.engine.blocks import Packer, unpack
 from pennon.engine.tasks import attempt
 from pennon.errors import BuildFailed
-from pennon.text import sql_identifier
+from pennon.wording import sql_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pennon.errors import ColumnNotFound, UnsupportedColumn
 from pennon.format.pb import lance_pb2 as pb
-from pennon.text import did_you_mean, sql_identifier
+from pennon.wording import did_you_mean, sql_identifier
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pennon.text import plural
+from pennon.wording import plural
 
 Sizes = npt.NDArray[np.integer[Any]]
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pennon.errors import InvalidArgument
 from pennon.format.cleanup import DeletedOrphans, Orphan, OrphanKind, delete_orphans, is_old, orphans
 from pennon.format.snapshot import Snapshot
-from pennon.text import human_age, human_bytes, plural
+from pennon.wording import human_age, human_bytes, plural
 
 # No age below this is taken as a sign that a job is over: what it has written first may wait for the rest all day.
 LEAST_AGE = timedelta(days=1)

@@ -9,7 +9,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.jobs.shared.changes import DropIndex
 from pennon.jobs.shared.commit import commit_change
 from pennon.query.inventory import Index, list_indices
-from pennon.text import human_bytes, in_line, plural
+from pennon.wording import human_bytes, in_line, plural
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from pennon.jobs.fragment_reuse.trim import may_trim, trim
 from pennon.jobs.kinds import PlanContext
 from pennon.jobs.optimize.optimize import optimize
 from pennon.jobs.optimize.plan import plan_optimize
-from pennon.text import human_age, human_bytes, in_line, plural
+from pennon.wording import human_age, human_bytes, in_line, plural
 
 # Attempts at a step that conflicts with other writers; each is planned again.
 ATTEMPTS = 3

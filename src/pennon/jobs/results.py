@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from pennon.format.snapshot import Snapshot
 from pennon.query.inventory import Index
-from pennon.text import human_bytes, in_line, in_lines, plural
+from pennon.wording import human_bytes, in_line, in_lines, plural
 
 
 class Plan(Protocol):

@@ -23,7 +23,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.shared.commit import log_commit
 from pennon.jobs.shared.retry import attempts
 from pennon.query.scan.execute import is_damage
-from pennon.text import plural, sql_identifier
+from pennon.wording import plural, sql_identifier
 
 AFTER, CHOSEN, BEFORE = "after", "chosen", "before"
 

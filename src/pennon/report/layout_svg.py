@@ -11,7 +11,7 @@ from pennon.report.charts import rect, svg
 from pennon.report.facts import IndexFacts, SegmentFacts, TableFacts
 from pennon.report.grid import Column, Shares
 from pennon.report.summary import percent
-from pennon.text import plural
+from pennon.wording import plural
 
 ROWS_HEIGHT = 104
 LABEL_HEIGHT = 16

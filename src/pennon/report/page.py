@@ -13,7 +13,7 @@ from pennon.report.facts import IndexFacts, SegmentFacts, TableFacts
 from pennon.report.layout_svg import PATTERNS, picture
 from pennon.report.style import STYLE
 from pennon.report.summary import Level, headline, level, notices, percent
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
 # Rows of a table that are shown at once, and at all.
 FOLDED_ROWS, MAX_ROWS = 12, 300

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pennon.report.facts import IndexFacts, TableFacts
-from pennon.text import plural
+from pennon.wording import plural
 
 # Beyond this share, reading deleted rows is worth a word.
 MANY_DELETED = 0.1

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pennon.errors import InvalidArgument
 from pennon.format.store import Location
 from pennon.query.scan.tasks import ROWS_PER_PART
-from pennon.text import did_you_mean
+from pennon.wording import did_you_mean
 
 # Spark hands over keys in lower case.
 STORAGE = "storage."

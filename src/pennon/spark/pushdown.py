@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import datasource as ds
 
 from pennon.format.rows import ADDRESS, ROW_ID
-from pennon.text import sql_identifier
+from pennon.wording import sql_identifier
 
 # Lance reads decimals exactly up to this many digits, and takes some instants to nanoseconds on its way.
 DECIMAL_DIGITS = 15

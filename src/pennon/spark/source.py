@@ -15,7 +15,7 @@ from pennon.spark.options import ReadOptions, read_options, write_options
 from pennon.spark.reader import PennonReader, PushingReader, ReadPlan
 from pennon.spark.types import spark_schema
 from pennon.spark.writer import PennonWriter, plan_write
-from pennon.text import did_you_mean
+from pennon.wording import did_you_mean
 
 
 class PennonSource(DataSource):

@@ -16,7 +16,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.spark.errors import without_traceback
 from pennon.spark.options import WriteOptions
 from pennon.spark.types import arrow_type, cast_batch, spark_type
-from pennon.text import nearest_names
+from pennon.wording import nearest_names
 
 # Spark's types whose values the later ones hold as well.
 _WIDER = (

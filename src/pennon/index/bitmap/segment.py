@@ -25,7 +25,7 @@ from pennon.index.description import Chart, Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
 from pennon.index.value_order import SortedValues, order_of
-from pennon.text import plural
+from pennon.wording import plural
 
 Rows = npt.NDArray[np.int64]
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from pennon.index.btree.lookup import PageLookup
 from pennon.index.description import Chart, Description, in_order, skew
-from pennon.text import plural
+from pennon.wording import plural
 
 
 def describe_lookup(lookup: PageLookup) -> Description:

@@ -10,7 +10,7 @@ import numpy as np
 from pennon.index.description import Bar, Chart, Description
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles
-from pennon.text import plural
+from pennon.wording import plural
 
 LARGEST = 24
 

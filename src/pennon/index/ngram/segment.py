@@ -20,7 +20,7 @@ from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
 from pennon.index.ngram.files import PostingsFile
 from pennon.index.ngram.tokens import tokens_of
-from pennon.text import plural
+from pennon.wording import plural
 
 # Of a very long text this many tokens are looked up. The filter is checked on the rows anyway.
 MOST_TOKENS = 64

@@ -7,7 +7,7 @@ import numpy as np
 from pennon.index.description import Chart, Description, histogram, skew
 from pennon.index.vector.files.details import VectorDetails
 from pennon.index.vector.files.storage import VectorFiles
-from pennon.text import plural
+from pennon.wording import plural
 
 
 def describe_files(files: VectorFiles, details: bytes) -> Description:

@@ -6,7 +6,7 @@ import numpy as np
 
 from pennon.index.description import Chart, Description, histogram
 from pennon.index.zones.cutting import Zones
-from pennon.text import plural
+from pennon.wording import plural
 
 
 def describe_zones(zones: Zones, parameters: tuple[tuple[str, str], ...]) -> Description:

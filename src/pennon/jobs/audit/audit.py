@@ -48,7 +48,7 @@ from pennon.jobs.kinds import KindAudit
 from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.arguments import check_integers
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, cut_slices
-from pennon.text import plural
+from pennon.wording import plural
 
 RECALL_QUERIES = 20
 # Where more codes are wrong, it is not that some vectors changed: the models are not theirs.

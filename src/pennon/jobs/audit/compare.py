@@ -19,7 +19,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.audit.checksums import Facts
 from pennon.jobs.audit.rows import stored_rows, table_rows
 from pennon.jobs.audit.targets import Piece, Subject, View
-from pennon.text import plural
+from pennon.wording import plural
 
 # Fragments of a segment in which differing rows are looked for; of the others it is known that they differ.
 EXAMINED_FRAGMENTS = 64

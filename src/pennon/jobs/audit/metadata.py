@@ -18,7 +18,7 @@ from pennon.index.registry import kind_of, why_unusable
 from pennon.jobs.audit.report import Action, Finding, Severity
 from pennon.jobs.clean_orphans import counted
 from pennon.jobs.fragment_reuse.state import read_state
-from pennon.text import plural
+from pennon.wording import plural
 
 REBUILT = "`pennon audit --repair` builds it from the data"
 

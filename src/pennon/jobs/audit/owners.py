@@ -23,7 +23,7 @@ from pennon.jobs.audit.rows import inspect
 from pennon.jobs.audit.targets import Subject
 from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.stale_values import shared_fragments
-from pennon.text import plural
+from pennon.wording import plural
 
 REWRITTEN = "`pennon optimize` or `pennon audit --repair` writes the segment without them"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pennon.text import in_lines, plural
+from pennon.wording import in_lines, plural
 
 
 class Severity(StrEnum):

@@ -25,7 +25,7 @@ from pennon.index.bitmap.stored import StoredSource
 from pennon.jobs.bitmap.parts import Part, WrittenSegment, finish, read_part, write_part, write_segment
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
 # Bytes of the files that one task merges.
 TASK_BYTES = 64 << 20

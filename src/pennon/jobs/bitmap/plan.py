@@ -16,7 +16,7 @@ from pennon.index.bitmap.kind import BitmapKind
 from pennon.index.value_order import exchange_type
 from pennon.jobs.kinds import BuildRequest
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 SAMPLE_ROWS = 4096
 # Copies of a row alive at once while a task groups: as scanned, joined, codes, ids in order, maps.

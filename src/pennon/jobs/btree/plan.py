@@ -17,7 +17,7 @@ from pennon.index.btree.kind import BTREE
 from pennon.index.btree.options import BTree
 from pennon.index.value_order import has_keys
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 MAX_ROWS_PER_RANGE = 10_000_000
 RANGES_PER_CORE = 4

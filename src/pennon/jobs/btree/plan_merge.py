@@ -23,7 +23,7 @@ from pennon.index.value_order import SortedValues, argsort, has_keys, same_value
 from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, MERGE_COPIES, RANGES_PER_CORE, SAMPLES_PER_RANGE, SORT_COPIES
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
 # A range of this many times the rows aimed at is split, neighbors with less than this share of them are joined.
 SPLIT_BEYOND = 1.5

@@ -17,7 +17,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
-from pennon.text import human_bytes, in_line, plural
+from pennon.wording import human_bytes, in_line, plural
 
 REMAPS = ("immediate", "deferred", "drop")
 HELD_BACK = (

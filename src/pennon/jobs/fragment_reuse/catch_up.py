@@ -23,7 +23,7 @@ from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused
 from pennon.jobs.shared.commit import commit_change
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.shared.rewrite import remap_segment
-from pennon.text import in_lines, plural
+from pennon.wording import in_lines, plural
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pennon.jobs.shared.changes import SegmentChange
 from pennon.jobs.shared.cleanup import delete_if_refused
 from pennon.jobs.shared.commit import commit_change
 from pennon.jobs.shared.retry import attempts
-from pennon.text import plural
+from pennon.wording import plural
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.kind import INDEX_VERSION, INVERTED
 from pennon.jobs.shared.arguments import check_at_least_one
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 # Batches of the column that are alive at once while a task reads: read ahead, and the one being analyzed.
 BATCHES = 8

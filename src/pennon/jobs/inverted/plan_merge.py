@@ -16,7 +16,7 @@ from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata
 from pennon.index.inverted.kind import INVERTED
 from pennon.jobs.shared.remap import RemapPlan
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
 # Of the memory of a task, the index files that it merges: dictionaries and documents are held, and lists that pylance
 # wrote in an order of its own.

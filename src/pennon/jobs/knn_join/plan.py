@@ -20,7 +20,7 @@ from pennon.query.search.probe import DEFAULT_NPROBES
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.result_table import check_columns
 from pennon.query.search.source import Source, usable_source
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 # Shares of a task's memory: partitions of the index, and a block of queries with all that is found for it.
 INDEX_SHARE, BLOCK_SHARE = 2, 8

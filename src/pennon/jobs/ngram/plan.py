@@ -20,7 +20,7 @@ from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 # Text of a task: a second or two of work.
 TEXT_PER_TASK = 48 << 20

@@ -24,7 +24,7 @@ from pennon.jobs.shared.merge_policy import Tier, choose_segments
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.shared.rewrite import plan_merge
 from pennon.jobs.shared.stale_values import held_fragments
-from pennon.text import plural
+from pennon.wording import plural
 
 NO_MODELS = "its files are damaged and its models cannot be read from them: create it again"
 

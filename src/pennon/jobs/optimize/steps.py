@@ -9,7 +9,7 @@ from pyroaring import BitMap
 from pennon.format.index_metadata import IndexSegment
 from pennon.jobs.kinds import BuildPlan, MergePlan, WorkPlan
 from pennon.jobs.shared.remap import MergeSource
-from pennon.text import human_bytes, in_line, in_lines, plural
+from pennon.wording import human_bytes, in_line, in_lines, plural
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage, trusted_coverage
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.jobs.shared.stale_values import held_fragments
-from pennon.text import in_line, plural
+from pennon.wording import in_line, plural
 
 
 class Change(Protocol):

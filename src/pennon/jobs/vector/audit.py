@@ -18,7 +18,7 @@ from pennon.jobs.kinds import Recall
 from pennon.jobs.vector.codes import check_partitions
 from pennon.jobs.vector.recall import POOR_RECALL, REFINE, K, measure_recall
 from pennon.jobs.vector.scan import PRESENT, files_of, read_vectors
-from pennon.text import plural
+from pennon.wording import plural
 
 
 @dataclass(frozen=True)

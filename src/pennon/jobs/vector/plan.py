@@ -26,7 +26,7 @@ from pennon.index.vector.vectors import Vectors
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
 from pennon.jobs.vector.options import given_centroids, partitions_for
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 # Vectors of one map task: long enough that starting it does not matter, short enough that the last wave is short.
 TASK_BYTES = 64 << 20

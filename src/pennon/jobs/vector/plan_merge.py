@@ -19,7 +19,7 @@ from pennon.jobs.vector.models import TrainedModels
 from pennon.jobs.vector.open_files import open_files
 from pennon.jobs.vector.plan import REDUCE_COPIES, VectorPlan, reducers_for
 from pennon.jobs.vector.plan_like import plan_like
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
 
 @dataclass(frozen=True)

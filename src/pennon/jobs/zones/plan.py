@@ -16,7 +16,7 @@ from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import ZoneLayout
 from pennon.jobs.shared.arguments import check_at_least_one
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 # Batches of the column that are alive at once while a task reads: read ahead, and the one being summed up.
 BATCHES = 8

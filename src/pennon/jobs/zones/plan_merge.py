@@ -23,7 +23,7 @@ from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import Part, ZoneLayout
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.zones.plan import Target, plan_target, zone_slices
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
 
 @dataclass(frozen=True)

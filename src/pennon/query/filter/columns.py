@@ -11,7 +11,7 @@ from pennon.errors import InvalidFilter
 from pennon.format.schema import quote_identifier
 from pennon.index.key_spans import Order, order_of
 from pennon.query.filter.syntax import Name
-from pennon.text import did_you_mean
+from pennon.wording import did_you_mean
 
 
 class Columns:

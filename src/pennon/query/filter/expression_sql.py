@@ -26,7 +26,7 @@ from pennon.query.filter.substrait_literals import (
     sql_type,
     typed_literal,
 )
-from pennon.text import sql_identifier
+from pennon.wording import sql_identifier
 
 # pyarrow takes twice as long for every level: 0.1 s for 14, 2 s for 18.
 _MAX_DEPTH = 18

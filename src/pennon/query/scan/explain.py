@@ -11,7 +11,7 @@ from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse, scan
 from pennon.query.scan.planner import Answer, Planner
 from pennon.query.scan.request import ScanRequest
-from pennon.text import in_lines
+from pennon.wording import in_lines
 
 
 @dataclass(frozen=True)

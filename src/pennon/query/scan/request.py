@@ -11,7 +11,7 @@ import numpy as np
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Snapshot
-from pennon.text import did_you_mean
+from pennon.wording import did_you_mean
 
 METADATA_COLUMNS = (ROW_ID, ADDRESS)
 # Names of columns, or new names and the SQL expressions behind them.

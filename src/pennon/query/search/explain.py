@@ -16,7 +16,7 @@ from pennon.query.search.request import Question, SearchRequest, VectorLike, che
 from pennon.query.search.result_table import check_columns, to_table
 from pennon.query.search.run import find_neighbors, measured_again
 from pennon.query.search.source import SearchSegment, Source, usable_source
-from pennon.text import in_lines
+from pennon.wording import in_lines
 
 
 @dataclass(frozen=True)
