@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from urllib.parse import parse_qsl, quote, quote_plus, urlsplit, urlunsplit
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlsplit, urlunsplit
 
 HIDDEN = "***"
 # Options, and parameters of an address, whose value is a secret.
@@ -123,7 +123,7 @@ def _secrets_in(key: str, value: str) -> Iterator[str]:
         return
     yield value
     if "=" in value:
-        yield from (part for name, part in parse_qsl(value.lstrip("?")) if _SECRET_KEY.search(name))
+        yield from _secrets_of_query(value.lstrip("?"))
     if value.lstrip().startswith("{"):
         yield from _secrets_of_json(value)
     if "\n" in value:
@@ -137,7 +137,15 @@ def _secrets_of_address(value: str) -> Iterator[str]:
             yield parts.password
     except ValueError:
         return
-    yield from (part for name, part in parse_qsl(parts.query) if _SECRET_KEY.search(name))
+    yield from _secrets_of_query(parts.query)
+
+
+def _secrets_of_query(query: str) -> Iterator[str]:
+    """Values as they are written, and as a server decodes them: a plus sign may be a space."""
+    for pair in query.split("&"):
+        name, _, value = pair.partition("=")
+        if value and _SECRET_KEY.search(unquote_plus(name)):
+            yield from {value, unquote(value), unquote_plus(value)}
 
 
 def _secrets_of_json(value: str) -> Iterator[str]:
