@@ -14,7 +14,7 @@ from pyroaring import BitMap, FrozenBitMap
 
 from pennon.format.store import Location, open_store
 from pennon.index.inverted.analysis.params import TextParams
-from pennon.index.inverted.compiled import Flags
+from pennon.index.compiled import Flags
 from pennon.index.inverted.files import read_metadata
 from pennon.index.inverted.query import Match
 from pennon.index.inverted.remap import RemappedPartition, must_rewrite, remap_docs, rewrite

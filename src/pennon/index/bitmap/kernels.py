@@ -8,12 +8,12 @@ The first call of a process compiles a function, unless an earlier process has l
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from pennon.index.compiled import compiled
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -28,17 +28,8 @@ PLAIN_COOKIE, RUN_COOKIE = 12346, 12347
 # With runs, bitmaps of fewer containers have no list of their places.
 NO_OFFSET_THRESHOLD = 4
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _compiled(function: F) -> F:
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # there is no place to keep it: every process compiles it again
-        return njit(nogil=True)(function)
-
-
-@_compiled
+@compiled()
 def map_sizes(ids: Words, starts: Places) -> Places:
     """Where the map of each group begins, one after another, and where the last one ends."""
     offsets = np.zeros(len(starts), dtype=np.int64)
@@ -64,19 +55,19 @@ def map_sizes(ids: Words, starts: Places) -> Places:
     return offsets
 
 
-@_compiled
+@compiled()
 def _put32(data: Bytes, at: int, value: Any) -> None:
     for byte in range(4):
         data[at + byte] = (value >> (8 * byte)) & 255
 
 
-@_compiled
+@compiled()
 def _put16(data: Bytes, at: int, value: Any) -> None:
     data[at] = value & 255
     data[at + 1] = (value >> 8) & 255
 
 
-@_compiled
+@compiled()
 def _get32(data: Bytes, at: int) -> Any:
     return (
         np.int64(data[at])
@@ -86,12 +77,12 @@ def _get32(data: Bytes, at: int) -> Any:
     )
 
 
-@_compiled
+@compiled()
 def _get16(data: Bytes, at: int) -> Any:
     return np.int64(data[at]) | (np.int64(data[at + 1]) << 8)
 
 
-@_compiled
+@compiled()
 def write_maps(ids: Words, starts: Places, offsets: Places, data: Bytes) -> None:
     """Fill in the maps of groups of ascending ids; an id that is repeated counts once. `data` must be zeros."""
     for group in range(len(starts) - 1):
@@ -142,7 +133,7 @@ def write_maps(ids: Words, starts: Places, offsets: Places, data: Bytes) -> None
         _put32(data, offsets[group], entries)
 
 
-@_compiled
+@compiled()
 def find_entries(data: Bytes, offsets: Places) -> tuple[int, Words, Places, Places, Places]:
     """The entries of all maps: high half, map, place of the bitmap, its size. The first number is that of the first
     map that is damaged, -1 where none is."""
@@ -177,7 +168,7 @@ def find_entries(data: Bytes, offsets: Places) -> tuple[int, Words, Places, Plac
     return -1, highs, owners, places, sizes
 
 
-@_compiled
+@compiled()
 def count_containers(data: Bytes, places: Places, sizes: Places) -> tuple[int, int]:
     """The containers of all bitmaps as their heads have it, and the first bitmap whose head is damaged, or -1."""
     total = 0
@@ -201,7 +192,7 @@ def count_containers(data: Bytes, places: Places, sizes: Places) -> tuple[int, i
     return total, -1
 
 
-@_compiled
+@compiled()
 def find_containers(
     data: Bytes, highs: Words, owners: Places, places: Places, sizes: Places, total: int
 ) -> tuple[int, Words, Places, Bytes, Places, Places]:
@@ -253,7 +244,7 @@ def find_containers(
     return -1, bases, maps, kinds, rows, contents
 
 
-@_compiled
+@compiled()
 def _is_valid(data: Bytes, at: int, kind: int, card: int) -> bool:
     """Whether a container has ascending offsets, as many as its head has it."""
     last = -1
@@ -281,7 +272,7 @@ def _is_valid(data: Bytes, at: int, kind: int, card: int) -> bool:
     return count == card
 
 
-@_compiled
+@compiled()
 def read_containers(data: Bytes, bases: Words, kinds: Bytes, rows: Places, contents: Places, ids: Words) -> None:
     """The ids of valid containers, one container after another."""
     found = 0
@@ -307,7 +298,7 @@ def read_containers(data: Bytes, bases: Words, kinds: Bytes, rows: Places, conte
                     found += 1
 
 
-@_compiled
+@compiled()
 def joined_sizes(highs: Words, sizes: Places, starts: Places) -> tuple[Places, bool]:
     """Where the map of each group of entries begins, and whether some group has a high half twice."""
     offsets = np.zeros(len(starts), dtype=np.int64)
@@ -322,7 +313,7 @@ def joined_sizes(highs: Words, sizes: Places, starts: Places) -> tuple[Places, b
     return offsets, repeated
 
 
-@_compiled
+@compiled()
 def write_joined(
     data: Bytes, highs: Words, places: Places, sizes: Places, starts: Places, offsets: Places, joined: Bytes
 ) -> None:
@@ -339,7 +330,7 @@ def write_joined(
             at += sizes[entry]
 
 
-@_compiled
+@compiled()
 def count_rows(
     data: Bytes, bases: Words, owners: Places, kinds: Bytes, contents: Places, rows: Places, counts: Places
 ) -> None:
@@ -378,7 +369,7 @@ def count_rows(
         counts[owner, 1] += runs
 
 
-@_compiled
+@compiled()
 def copy_maps(data: Bytes, begins: Places, offsets: Places, copied: Bytes) -> None:
     """Copy maps that begin anywhere to their places, one after another."""
     for number in range(len(begins)):
@@ -386,7 +377,7 @@ def copy_maps(data: Bytes, begins: Places, offsets: Places, copied: Bytes) -> No
         copied[offsets[number] : offsets[number + 1]] = data[begins[number] : begins[number] + size]
 
 
-@_compiled
+@compiled()
 def bucket(codes: npt.NDArray[np.int32], starts: Places, ids: Words) -> Words:
     """The ids by ascending code, each code's in the order they came in; `starts` is where each code begins."""
     places = starts.copy()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba.types import boolean, int64, void
 
-from pennon.index.inverted.compiled import (
+from pennon.index.compiled import (
     GIVEN_I32,
     GIVEN_I64,
     GIVEN_U32,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numba.types import int64, void
 
-from pennon.index.ngram.compiled import (
+from pennon.index.compiled import (
     GIVEN_I64,
     GIVEN_U8,
     GIVEN_U32,
@@ -23,8 +23,8 @@ from pennon.index.ngram.compiled import (
     MADE_U8,
     MADE_U32,
     Bytes,
+    Int,
     Int64s,
-    Number,
     UInt32s,
     compiled,
 )
@@ -36,23 +36,23 @@ DAMAGED = -1
 
 
 @compiled(int64(GIVEN_U8, int64))
-def _u16(data: Bytes, at: Number) -> Number:
+def _u16(data: Bytes, at: Int) -> Int:
     return np.int64(data[at]) | np.int64(data[at + 1]) << 8
 
 
 @compiled(int64(GIVEN_U8, int64))
-def _u32(data: Bytes, at: Number) -> Number:
+def _u32(data: Bytes, at: Int) -> Int:
     return _u16(data, at) | _u16(data, at + 2) << 16
 
 
 @compiled(void(MADE_U8, int64, int64))
-def _put_u16(data: Bytes, at: Number, value: Number) -> None:
+def _put_u16(data: Bytes, at: Int, value: Int) -> None:
     data[at] = value & 0xFF
     data[at + 1] = (value >> 8) & 0xFF
 
 
 @compiled(void(MADE_U8, int64, int64))
-def _put_u32(data: Bytes, at: Number, value: Number) -> None:
+def _put_u32(data: Bytes, at: Int, value: Int) -> None:
     _put_u16(data, at, value & 0xFFFF)
     _put_u16(data, at + 2, value >> 16)
 
@@ -109,7 +109,7 @@ def encode(values: UInt32s, ends: Int64s, places: Int64s, data: Bytes) -> None:
 
 
 @compiled(int64(GIVEN_U8, int64, int64, MADE_U32, int64))
-def _decode_container(data: Bytes, at: Number, count: Number, values: UInt32s, key: Number) -> Number:
+def _decode_container(data: Bytes, at: Int, count: Int, values: UInt32s, key: Int) -> Int:
     """Numbers of an array container into `values`, or of one of bits; how many there were."""
     if count <= MOST_IN_ARRAY:
         before = np.int64(-1)
@@ -136,7 +136,7 @@ def _decode_container(data: Bytes, at: Number, count: Number, values: UInt32s, k
 
 
 @compiled(int64(GIVEN_U8, int64, int64, MADE_I64))
-def measure(data: Bytes, start: Number, stop: Number, size: Int64s) -> Number:
+def measure(data: Bytes, start: Int, stop: Int, size: Int64s) -> Int:
     """How many numbers the bitmap at a place has, and in `size[0]` its bytes; DAMAGED where it does not end there."""
     if stop - start < 8:
         return DAMAGED
@@ -170,7 +170,7 @@ def measure(data: Bytes, start: Number, stop: Number, size: Int64s) -> Number:
 
 
 @compiled(int64(GIVEN_U8, int64, MADE_U32))
-def decode(data: Bytes, start: Number, values: UInt32s) -> Number:
+def decode(data: Bytes, start: Int, values: UInt32s) -> Int:
     """The numbers of a measured bitmap into `values`, which has room for them; DAMAGED where they are not ascending or
     not as many as its header has."""
     cookie = _u32(data, start)
@@ -210,7 +210,7 @@ def decode(data: Bytes, start: Number, values: UInt32s) -> Number:
 @compiled(int64(GIVEN_U8, GIVEN_I64, MADE_I64, MADE_U32, MADE_I64, MADE_I64, MADE_I64))
 def split_treemaps(
     data: Bytes, offsets: Int64s, owners: Int64s, highs: UInt32s, starts: Int64s, stops: Int64s, counts: Int64s
-) -> Number:
+) -> Int:
     """The bitmaps of treemaps that are one after another: the treemap each is of, its high half, where it is and how
     many numbers it has. How many there are; DAMAGED where treemaps are not as their headers have it."""
     found, size = 0, np.zeros(1, np.int64)
@@ -240,7 +240,7 @@ def split_treemaps(
 
 
 @compiled(int64(GIVEN_U8, GIVEN_I64, GIVEN_I64, MADE_U32))
-def decode_all(data: Bytes, starts: Int64s, ends: Int64s, values: UInt32s) -> Number:
+def decode_all(data: Bytes, starts: Int64s, ends: Int64s, values: UInt32s) -> Int:
     """The numbers of measured bitmaps one after another; `ends` is where those of each end. DAMAGED as `decode`."""
     at = 0
     for number in range(len(starts)):
@@ -251,7 +251,7 @@ def decode_all(data: Bytes, starts: Int64s, ends: Int64s, values: UInt32s) -> Nu
 
 
 @compiled(int64(GIVEN_U8, GIVEN_I64, GIVEN_I64, MADE_I64))
-def measure_all(data: Bytes, starts: Int64s, stops: Int64s, counts: Int64s) -> Number:
+def measure_all(data: Bytes, starts: Int64s, stops: Int64s, counts: Int64s) -> Int:
     """How many numbers each bitmap has. DAMAGED as `measure`, or where one does not take all its bytes."""
     size = np.zeros(1, np.int64)
     for number in range(len(starts)):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.types import int64, void
 
-from pennon.index.ngram.compiled import (
+from pennon.index.compiled import (
     GIVEN_FLAGS,
     GIVEN_I16,
     GIVEN_I32,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba.types import boolean, int32, int64, uint64, void
 
-from pennon.index.inverted.compiled import (
+from pennon.index.compiled import (
     GIVEN_FLAGS,
     GIVEN_I64,
     GIVEN_U8,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from pennon.index.compiled import Flags, UInt32s
 from pennon.index.inverted.analysis.filters import Filters
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.analysis.tokenizers import Tokenizer, texts_of
-from pennon.index.inverted.compiled import Flags, UInt32s
 
 # Beyond it the table of distinct tokens is started again.
 MOST_BYTES = 64 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba.types import boolean, float32, int64
 
-from pennon.index.inverted.compiled import (
+from pennon.index.compiled import (
     GIVEN_I64,
     GIVEN_U8,
     GIVEN_U32,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numba.types import UniTuple, boolean, float32, int64
 
-from pennon.index.inverted.compiled import (
+from pennon.index.compiled import (
     GIVEN_I64,
     GIVEN_U32,
     MADE_F32,

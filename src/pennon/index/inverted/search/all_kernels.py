@@ -12,7 +12,7 @@ import numpy as np
 from numba import carray
 from numba.types import boolean, int64
 
-from pennon.index.inverted.compiled import (
+from pennon.index.compiled import (
     GIVEN_F32,
     GIVEN_FLAGS,
     GIVEN_I64,

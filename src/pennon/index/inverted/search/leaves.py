@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pennon.index.compiled import Flags, Float32s, Int64s
 from pennon.index.inverted.analysis.analyzer import FUZZY_PARAMS, analyze
-from pennon.index.inverted.compiled import Flags, Float32s, Int64s
 from pennon.index.inverted.query import Match, Operator, Phrase
 from pennon.index.inverted.scoring import Statistics
 from pennon.index.inverted.search.all_kernels import search_all

@@ -11,44 +11,26 @@ Importing this compiles it, unless an earlier process has left the outcome on di
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import intrinsic
-from numba.types import Array, float32, int64, none, uint8, uint16, uint32, uint64
 from numba.types import bool_ as boolean
+from numba.types import float32, int64, none, uint8, uint16, uint32, uint64
 
+from pennon.index.compiled import compiled, given
 from pennon.index.vector.vectors import Codes, Floats, Mask, Numbers, Positions, Words
 
 # The items of a query are numbers of so many bits in a first look.
 PLANES = 6
 
 
-def _given(item: Any, dimensions: int) -> Any:
-    return Array(item, dimensions, "C", readonly=True)
-
-
-_FLOATS, _TABLE, _WORDS, _MASK = _given(float32, 1), _given(float32, 2), _given(uint64, 2), _given(boolean, 1)
+_FLOATS, _TABLE, _WORDS, _MASK = given(float32, 1), given(float32, 2), given(uint64, 2), given(boolean, 1)
 _LOOK = _WORDS, _TABLE, _WORDS, _FLOATS, _FLOATS, _MASK, float32[::1]
 _HEAP = float32[::1], int64[::1]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _compiled(*signatures: Any) -> Callable[[F], F]:
-    """For the given types. Sums may be taken in any order; nothing is assumed of infinities and NaNs, which are among
-    the numbers."""
-    options = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
-
-    def compile_(function: F) -> F:
-        try:
-            return njit(list(signatures), cache=True, **options)(function)
-        except RuntimeError:  # there is no place to keep it: every process compiles it again
-            return njit(list(signatures), **options)(function)
-
-    return compile_
+# Sums may be taken in any order; nothing is assumed of infinities and NaNs, which are among the numbers.
+ANY_ORDER = frozenset({"reassoc", "contract", "nsz"})
 
 
 @intrinsic
@@ -59,13 +41,13 @@ def _bits(_: Any, word: Any) -> Any:
     return word(word), generate
 
 
-@_compiled(uint32(*[uint64] * 4))
+@compiled(uint32(*[uint64] * 4), fastmath=ANY_ORDER)
 def _weighed(a: np.uint64, b: np.uint64, c: np.uint64, first: np.uint64) -> np.uint32:
     """The bits of three words, weighed by powers of two."""
     return np.uint32((_bits(a) + (_bits(b) << np.uint64(1)) + (_bits(c) << np.uint64(2))) << first)
 
 
-@_compiled(none(float32[::1], float32))
+@compiled(none(float32[::1], float32), fastmath=ANY_ORDER)
 def _lower_worst(values: Floats, value: np.float32) -> None:
     """In a heap whose first value is the largest."""
     at = 0
@@ -80,7 +62,7 @@ def _lower_worst(values: Floats, value: np.float32) -> None:
     values[at] = value
 
 
-@_compiled(none(*_HEAP, float32, int64))
+@compiled(none(*_HEAP, float32, int64), fastmath=ANY_ORDER)
 def _replace_worst(values: Floats, keys: Positions, value: np.float32, key: int) -> None:
     """As `_lower_worst`, of values with keys."""
     at = 0
@@ -95,7 +77,7 @@ def _replace_worst(values: Floats, keys: Positions, value: np.float32, key: int)
     values[at], keys[at] = value, key
 
 
-@_compiled(float32[::1](*_LOOK))
+@compiled(float32[::1](*_LOOK), fastmath=ANY_ORDER)
 def _first_look(
     signs: Words, factors: Floats, planes: Words, query: Floats, place: Floats, allowed: Mask, highs: Floats
 ) -> Floats:
@@ -135,7 +117,7 @@ def _first_look(
     return lows
 
 
-@_compiled(float32(_given(uint8, 1), _TABLE))
+@compiled(float32(given(uint8, 1), _TABLE), fastmath=ANY_ORDER)
 def _sum(code: Codes, table: Floats) -> np.float32:
     total = np.float32(0)
     for byte in range(len(code)):
@@ -143,7 +125,7 @@ def _sum(code: Codes, table: Floats) -> np.float32:
     return total
 
 
-@_compiled(none(*_LOOK, _given(uint8, 2), _TABLE, _TABLE, float32, int64, *_HEAP))
+@compiled(none(*_LOOK, given(uint8, 2), _TABLE, _TABLE, float32, int64, *_HEAP), fastmath=ANY_ORDER)
 def nearest_signs(
     signs: Words,
     sign_factors: Floats,
@@ -169,7 +151,10 @@ def nearest_signs(
                 _replace_worst(values, keys, distance, first + row)
 
 
-@_compiled(*(none(*_LOOK, _given(item, 2), _TABLE, _FLOATS, float32, int64, *_HEAP) for item in (uint8, uint16)))
+@compiled(
+    *(none(*_LOOK, given(item, 2), _TABLE, _FLOATS, float32, int64, *_HEAP) for item in (uint8, uint16)),
+    fastmath=ANY_ORDER,
+)
 def nearest_numbers(
     signs: Words,
     sign_factors: Floats,

@@ -1,0 +1,55 @@
+"""How kernels are compiled: kept on disk, without the GIL, and with exact floats unless a kernel asks for less.
+
+Importing a module of kernels compiles it, unless an earlier process has left the outcome on disk. numba takes a second
+to import, so queries that need no kernel import none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from numba.types import Array, float32, int16, int32, int64, uint8, uint32, uint64
+from numba.types import bool_ as boolean
+
+# A number in a kernel: 64 bits, however Python has it.
+Int = int | np.int64
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+Int16s = npt.NDArray[np.int16]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+UInt32s = npt.NDArray[np.uint32]
+UInt64s = npt.NDArray[np.uint64]
+Float32s = npt.NDArray[np.float32]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def given(item: Any, dimensions: int = 1) -> Any:
+    """An array that is only read, which writable ones may be passed for."""
+    return Array(item, dimensions, "C", readonly=True)
+
+
+GIVEN_U8, GIVEN_I16, GIVEN_I32, GIVEN_I64 = given(uint8), given(int16), given(int32), given(int64)
+GIVEN_U32, GIVEN_U64, GIVEN_F32, GIVEN_FLAGS = given(uint32), given(uint64), given(float32), given(boolean)
+MADE_U8, MADE_I32, MADE_I64 = uint8[::1], int32[::1], int64[::1]
+MADE_U32, MADE_U64, MADE_F32, MADE_FLAGS = uint32[::1], uint64[::1], float32[::1], boolean[::1]
+
+
+def compiled(*signatures: Any, fastmath: frozenset[str] = frozenset()) -> Callable[[F], F]:
+    """Compile a function for the given signatures, or without any for the types of its first call. Floats are added and
+    rounded in the order that is written, but for the liberties of LLVM that `fastmath` names."""
+    options: dict[str, Any] = {"nogil": True, "fastmath": set(fastmath)}
+
+    def compile_(function: F) -> F:
+        given_types = (list(signatures),) if signatures else ()
+        try:
+            return njit(*given_types, cache=True, **options)(function)
+        except RuntimeError:  # no directory can hold the outcome: every process compiles it again
+            return njit(*given_types, **options)(function)
+
+    return compile_
