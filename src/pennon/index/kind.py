@@ -156,3 +156,36 @@ class IndexKind(Protocol):
     ) -> OpenSegment:
         """May raise DamagedFile, or UnsupportedTable. A FilterSegment where the kind answers conditions."""
         ...
+
+
+class KindDefaults:
+    """What most kinds have in common, to inherit from: one index type, known by its type URL; ids by row address, or by
+    stable row id on tables that have them; files that hold what the manifest entry lists."""
+
+    names: tuple[str, ...]
+    type_names: frozenset[str]
+    versions: frozenset[int]
+
+    def claims(self, segment: IndexSegment) -> bool:
+        return segment.type_name in self.type_names
+
+    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
+        return self.names[0]
+
+    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
+        return segment.index_version in self.versions
+
+    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
+        return segment.fragments
+
+    def objection(self, segment: IndexSegment) -> str | None:
+        return None
+
+    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
+        return True
+
+    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
+        return not stable_row_ids
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        return None

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap, FrozenBitMap
+from pyroaring import BitMap
 
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_set import RowSet
@@ -21,13 +21,13 @@ from pennon.index.bitmap.segment import BitmapSegment, LabelListSegment
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition, HasLabels
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.kind import Precision, Query
+from pennon.index.kind import KindDefaults, Precision, Query
 from pennon.index.options import IndexOptions, by_type
 from pennon.index.value_order import is_orderable
 
 
 @dataclass(frozen=True)
-class BitmapKind:
+class BitmapKind(KindDefaults):
     """Also what both have in common."""
 
     queries: frozenset[Query] = frozenset({Query.FILTER})
@@ -40,29 +40,8 @@ class BitmapKind:
     over_lists: bool = False
     column_words: str = "numbers, strings, binaries, booleans, dates or times"
 
-    def claims(self, segment: IndexSegment) -> bool:
-        return segment.type_name in self.type_names
-
     def supports(self, type_: pa.DataType) -> bool:
         return is_orderable(type_)
-
-    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        return self.names[0]
-
-    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
-        return segment.index_version in self.versions
-
-    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        return segment.fragments
-
-    def objection(self, segment: IndexSegment) -> str | None:
-        return None
-
-    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        return True
-
-    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
-        return not stable_row_ids
 
     def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
         return Precision.EXACT if isinstance(condition, ColumnRanges) else None

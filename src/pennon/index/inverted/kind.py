@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
-from pyroaring import FrozenBitMap
 
 from pennon.errors import DamagedFile, InvalidArgument, UnsupportedTable
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
-from pennon.index.conditions import Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.inverted.analysis.params import TYPE_URL, TextParams
 from pennon.index.inverted.analysis.tokenizers import supports_type
 from pennon.index.inverted.files import SegmentMetadata, read_metadata
 from pennon.index.inverted.options import Inverted
 from pennon.index.inverted.segment import InvertedSegment
-from pennon.index.kind import Precision, Query
+from pennon.index.kind import KindDefaults, Query
 from pennon.index.options import IndexOptions, by_type
 
 # What pylance writes for the format that Pennon writes; 3 is read where blocks are the same.
@@ -31,7 +29,7 @@ LEFT_TO_PYLANCE = "it is left to pylance"
 
 
 @dataclass(frozen=True)
-class InvertedKind:
+class InvertedKind(KindDefaults):
     """Documents are named by row id: by address, or by stable row id on tables that have them."""
 
     queries: frozenset[Query] = frozenset({Query.TEXT})
@@ -42,20 +40,8 @@ class InvertedKind:
     versions: frozenset[int] = frozenset({INDEX_VERSION, 3})
     types: str = "strings, and lists of strings"
 
-    def claims(self, segment: IndexSegment) -> bool:
-        return segment.type_name in self.type_names
-
     def supports(self, type_: pa.DataType) -> bool:
         return supports_type(type_)
-
-    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        return self.names[0]
-
-    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
-        return segment.index_version in self.versions
-
-    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        return segment.fragments
 
     def objection(self, segment: IndexSegment) -> str | None:
         """Where text becomes terms in a way that Pennon cannot reproduce, or the files have another form."""
@@ -65,15 +51,6 @@ class InvertedKind:
             TextParams.from_details(segment.details)
         except (InvalidArgument, DamagedFile) as error:
             return f"{error.problem}; {LEFT_TO_PYLANCE}"
-        return None
-
-    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        return True
-
-    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
-        return not stable_row_ids
-
-    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
         return None
 
     def open(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
-from pyroaring import BitMap, FrozenBitMap
+from pyroaring import BitMap
 
 from pennon.errors import DamagedFile
 from pennon.format.index_metadata import IndexSegment
@@ -17,7 +17,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.kind import Precision, Query
+from pennon.index.kind import KindDefaults, Precision, Query
 from pennon.index.options import IndexOptions, by_type
 from pennon.index.zones.bloom import can_filter
 from pennon.index.zones.bounds import has_bounds
@@ -30,7 +30,7 @@ from pennon.index.zones.segment import BloomFilterSegment, ZoneMapSegment, ZoneS
 
 
 @dataclass(frozen=True)
-class ZonesKind(ABC):
+class ZonesKind(KindDefaults, ABC):
     """What both have in common: version 0, and row addresses on every table."""
 
     options: ClassVar[Mapping[str, type[IndexOptions]]]
@@ -40,25 +40,6 @@ class ZonesKind(ABC):
     types: str  # that columns can have, for messages
     queries: frozenset[Query] = frozenset({Query.FILTER})
     versions: frozenset[int] = frozenset({0})
-
-    def claims(self, segment: IndexSegment) -> bool:
-        return segment.type_name in self.type_names
-
-    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        return self.names[0]
-
-    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
-        return segment.index_version in self.versions
-
-    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        """All of it; that there are zones of every fragment is checked when a segment is opened."""
-        return segment.fragments
-
-    def objection(self, segment: IndexSegment) -> str | None:
-        return None
-
-    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        return True
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         return True
