@@ -18,19 +18,15 @@ from pennon.jobs.btree.build import build_btree
 from pennon.jobs.btree.merge import merge_btree
 from pennon.jobs.btree.plan import BTreePlan, plan_btree
 from pennon.jobs.btree.plan_merge import BTreeMerge, plan_btree_merge
-from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
+from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext
 from pennon.jobs.shared.remap import RemapPlan
 
 
-class BTreeJobs:
+class BTreeJobs(JobsDefaults):
     audit = BTreeAudit()
-    models_in_files = False
 
     def plan(self, snapshot: Snapshot, column: str, options: BTree, request: BuildRequest) -> BTreePlan:
         return plan_btree(snapshot, column, options, **asdict(request))
-
-    def misfit(self, snapshot: Snapshot, plan: BTreePlan, other: IndexSegment) -> str | None:
-        return None
 
     def plan_like(
         self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
@@ -44,17 +40,6 @@ class BTreeJobs:
             parallelism=context.parallelism,
             memory_bytes=context.memory_bytes,
         )
-
-    def plan_rebuild(
-        self,
-        context: PlanContext,
-        leaving: Sequence[IndexSegment],
-        staying: Sequence[IndexSegment],
-        fragments: Sequence[int],
-        *,
-        retrain: bool,
-    ) -> BTreePlan:
-        return self.plan_like(context, (*staying, *leaving)[0], fragments)
 
     def plan_merge(self, context: PlanContext, request: MergeRequest) -> BTreeMerge:
         snapshot, like = context.snapshot, request.largest
@@ -75,9 +60,6 @@ class BTreeJobs:
 
     def merge(self, engine: Engine, snapshot: Snapshot, plan: BTreeMerge) -> IndexSegment:
         return merge_btree(engine, snapshot, plan)
-
-    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> None:
-        return None
 
 
 def _recorded_options(context: PlanContext, segment: IndexSegment) -> BTree:

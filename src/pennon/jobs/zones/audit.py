@@ -17,24 +17,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from pennon.engine import Engine
 from pennon.format.addresses import Addresses, offset_of
 from pennon.format.row_set import offsets_of
 from pennon.format.rows import ScanSlice
-from pennon.format.snapshot import Pin, Snapshot
+from pennon.format.snapshot import Pin
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.segment import ZoneSegment
-from pennon.jobs.audit.checksums import NULL, Facts, Sums, facts_of_hashes
-from pennon.jobs.audit.targets import CodeTally, Piece, Subject, View
+from pennon.jobs.audit.checksums import NULL, Facts, facts_of_hashes
+from pennon.jobs.audit.targets import Piece, Subject, View
+from pennon.jobs.kinds import ExactAudit
 
 # Filters that a task keeps, so that fragments that share some do not read them again.
 CACHED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class ZonesAudit:
+class ZonesAudit(ExactAudit):
     kind: ZonesKind
     scalar: bool = True
 
@@ -58,15 +58,6 @@ class ZonesAudit:
                 is_null = _is_null(found) if nulls is None else np.isin(offset_of(rows), nulls)
                 held = opened.segment.allows(zones[inside], found)
                 yield rows[held], _facts(rows[held], is_null[held])
-
-    def check(self, pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
-        sums = Sums.over(piece.subject.fragments)
-        for addresses, facts in self.stored_rows(pin, piece):
-            sums.add(addresses, facts)
-        return sums.filled(), CodeTally()
-
-    def recall(self, engine: Engine, snapshot: Snapshot, index: str, view: View, queries: int) -> None:
-        return None
 
 
 def read_places(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Addresses, Facts]]:
