@@ -98,12 +98,12 @@ def test_errors_are_one_line_and_an_exit_code(arguments: list[str], code: int, m
 
 
 @pytest.mark.process
-def test_verbs_without_spark_do_not_import_it(uri: str) -> None:
+def test_verbs_without_spark_or_kernels_do_not_import_them(uri: str) -> None:
     code = (
         "import sys; from pennon.cli import main\n"
         f"main(['scan', {uri!r}, '--filter', 'k = 3', '--count'], standalone_mode=False)\n"
         f"main(['indices', {uri!r}], standalone_mode=False)\n"
-        "assert 'pyspark' not in sys.modules"
+        "assert not {'pyspark', 'numba'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -9,22 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from numba import njit
 from numba.types import Array, float32, int16, int32, int64, uint8, uint32, uint64
 from numba.types import bool_ as boolean
-
-# A number in a kernel: 64 bits, however Python has it.
-Int = int | np.int64
-Bytes = npt.NDArray[np.uint8]
-Flags = npt.NDArray[np.bool_]
-Int16s = npt.NDArray[np.int16]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-UInt32s = npt.NDArray[np.uint32]
-UInt64s = npt.NDArray[np.uint64]
-Float32s = npt.NDArray[np.float32]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -16,8 +16,6 @@ from functools import cache
 from threading import Lock, local
 from typing import Any
 
-import faiss
-
 # In numpy's wheels, and where it was built against a system's library.
 OPENBLAS_NAMES = (
     ("scipy_openblas_get_num_threads64_", "scipy_openblas_set_num_threads64_"),
@@ -35,17 +33,19 @@ def cores() -> int:
     if getattr(_own, "one_core", False):
         return 1
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return min(mine, int(told)) if told.isdecimal() and int(told) else mine
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(mine, int(limit)) if limit.isdecimal() and int(limit) else mine
 
 
 @contextmanager
 def one_thread() -> Generator[None]:
     """Products of numpy and loops of faiss stay in the thread that calls them.
 
-    faiss is told for this thread alone, OpenBLAS for the whole process until the last one is through.
+    The limit of faiss holds for this thread, that of OpenBLAS for the process until the last such block ends.
     """
     global _users, _threads_before  # noqa: PLW0603 - they stand for what OpenBLAS keeps per process
+    import faiss  # noqa: PLC0415 - a fifth of a second, and filters need none of it
+
     get, set_ = _openblas()
     loops = faiss.omp_get_max_threads()
     with _lock:

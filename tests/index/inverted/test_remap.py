@@ -13,8 +13,8 @@ from lance.optimize import Compaction, RewriteResult
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.format.store import Location, open_store
+from pennon.index.arrays import Flags
 from pennon.index.inverted.analysis.params import TextParams
-from pennon.index.compiled import Flags
 from pennon.index.inverted.files import read_metadata
 from pennon.index.inverted.query import Match
 from pennon.index.inverted.remap import RemappedPartition, must_rewrite, remap_docs, rewrite

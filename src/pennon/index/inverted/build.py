@@ -12,7 +12,7 @@ from pennon.errors import InvalidArgument
 from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
-from pennon.index.compiled import Int32s, Int64s
+from pennon.index.arrays import Int32s, Int64s
 from pennon.index.inverted.analysis.filters import Filters
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.analysis.tokenizers import Tokenizer, Tokens, texts_of

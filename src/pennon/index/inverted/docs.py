@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses
-from pennon.index.compiled import UInt32s
+from pennon.index.arrays import UInt32s
 from pennon.index.inverted.scoring import Statistics
 
 REMEDY = "Rebuild the index"

@@ -20,7 +20,7 @@ from pennon.format.addresses import read_bitmap
 from pennon.format.index_metadata import NOTHING, IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Store
-from pennon.index.compiled import Int64s
+from pennon.index.arrays import Int64s
 from pennon.index.inverted.analysis.params import BLOCK_SIZE, FORMAT_VERSION, TextParams
 from pennon.index.inverted.dictionary.dictionary import Dictionary, Terms, encode_dictionary
 from pennon.index.inverted.docs import SCHEMA, TOTAL_TOKENS, Docs

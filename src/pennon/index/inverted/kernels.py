@@ -5,19 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba.types import boolean, int64, void
 
-from pennon.index.compiled import (
-    GIVEN_I32,
-    GIVEN_I64,
-    GIVEN_U32,
-    MADE_I32,
-    MADE_I64,
-    MADE_U32,
-    Int,
-    Int32s,
-    Int64s,
-    UInt32s,
-    compiled,
-)
+from pennon.index.arrays import Int, Int32s, Int64s, UInt32s
+from pennon.index.compiled import GIVEN_I32, GIVEN_I64, GIVEN_U32, MADE_I32, MADE_I64, MADE_U32, compiled
 
 DEAD = 0xFFFF_FFFF
 _DEAD = np.uint32(DEAD)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -16,12 +16,14 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.inverted.analysis.params import TYPE_URL, TextParams
-from pennon.index.inverted.analysis.tokenizers import supports_type
-from pennon.index.inverted.files import SegmentMetadata, read_metadata
 from pennon.index.inverted.options import Inverted
-from pennon.index.inverted.segment import InvertedSegment
 from pennon.index.kind import KindDefaults, Query
 from pennon.index.options import IndexOptions, by_type
+
+# Imported where they are used: their kernels take seconds to load, and every query imports this module.
+if TYPE_CHECKING:
+    from pennon.index.inverted.files import SegmentMetadata
+    from pennon.index.inverted.segment import InvertedSegment
 
 # What pylance writes for the format that Pennon writes; 3 is read where blocks are the same.
 INDEX_VERSION = 2
@@ -41,6 +43,8 @@ class InvertedKind(KindDefaults):
     types: str = "strings, and lists of strings"
 
     def supports(self, type_: pa.DataType) -> bool:
+        from pennon.index.inverted.analysis.tokenizers import supports_type  # noqa: PLC0415
+
         return supports_type(type_)
 
     def objection(self, segment: IndexSegment) -> str | None:
@@ -61,11 +65,15 @@ class InvertedKind(KindDefaults):
         reuse: FragmentReuse | None,
         cache: ByteCache,
     ) -> InvertedSegment:
+        from pennon.index.inverted.segment import InvertedSegment  # noqa: PLC0415
+
         with _reproducible():
             return InvertedSegment(snapshot.store, segment, cache, reuse)
 
     def metadata_of(self, snapshot: Snapshot, segment: IndexSegment) -> SegmentMetadata:
         """Parameters and partitions. DamagedFile, or UnsupportedTable where the parameters cannot be reproduced."""
+        from pennon.index.inverted.files import read_metadata  # noqa: PLC0415
+
         with _reproducible():
             return read_metadata(snapshot.store, segment.directory, segment.file_sizes)
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pennon.errors import InvalidArgument
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
-from pennon.index.compiled import Flags, Int64s, UInt32s
+from pennon.index.arrays import Flags, Int64s, UInt32s
 from pennon.index.inverted.build import cut_terms
 from pennon.index.inverted.dictionary.dictionary import Terms
 from pennon.index.inverted.docs import MOST_DOCS, Docs

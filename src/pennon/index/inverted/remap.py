@@ -17,7 +17,7 @@ from pyroaring import BitMap, FrozenBitMap
 from pennon.format.addresses import Addresses, fragment_of
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
-from pennon.index.compiled import Flags
+from pennon.index.arrays import Flags
 from pennon.index.inverted.docs import Docs
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata, write_docs, write_metadata
 from pennon.index.inverted.merge import Source, merge_partitions

@@ -13,8 +13,8 @@ from pennon.errors import DamagedFile, InvalidArgument
 from pennon.format.addresses import Addresses, fragment_of
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.store import Store
+from pennon.index.arrays import Flags, Float32s
 from pennon.index.cache import ByteCache
-from pennon.index.compiled import Flags, Float32s
 from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.inverted.description import describe_partitions

@@ -15,19 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numba.types import int64, void
 
-from pennon.index.compiled import (
-    GIVEN_I64,
-    GIVEN_U8,
-    GIVEN_U32,
-    MADE_I64,
-    MADE_U8,
-    MADE_U32,
-    Bytes,
-    Int,
-    Int64s,
-    UInt32s,
-    compiled,
-)
+from pennon.index.arrays import Bytes, Int, Int64s, UInt32s
+from pennon.index.compiled import GIVEN_I64, GIVEN_U8, GIVEN_U32, MADE_I64, MADE_U8, MADE_U32, compiled
 
 PLAIN, WITH_RUNS = 12346, 12347
 MOST_IN_ARRAY = 4096

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba.types import int64, void
 
+from pennon.index.arrays import Bytes, Flags, Int16s, Int32s, Int64s, UInt32s
 from pennon.index.compiled import (
     GIVEN_FLAGS,
     GIVEN_I16,
@@ -23,12 +24,6 @@ from pennon.index.compiled import (
     GIVEN_U32,
     MADE_I64,
     MADE_U32,
-    Bytes,
-    Flags,
-    Int16s,
-    Int32s,
-    Int64s,
-    UInt32s,
     compiled,
 )
 

@@ -18,7 +18,7 @@ from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, fragment_of
 from pennon.format.rows import ScanSlice
 from pennon.format.snapshot import Pin, Snapshot
-from pennon.index.compiled import UInt32s
+from pennon.index.arrays import UInt32s
 from pennon.index.inverted.analysis.lengths import TokenCounter
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.build import cut_terms

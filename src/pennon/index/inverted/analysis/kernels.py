@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba.types import boolean, int32, int64, uint64, void
 
+from pennon.index.arrays import Bytes, Flags, Int, Int32s, Int64s, UInt64s
 from pennon.index.compiled import (
     GIVEN_FLAGS,
     GIVEN_I64,
@@ -22,12 +23,6 @@ from pennon.index.compiled import (
     MADE_I64,
     MADE_U8,
     MADE_U64,
-    Bytes,
-    Flags,
-    Int,
-    Int32s,
-    Int64s,
-    UInt64s,
     compiled,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pennon.index.compiled import Flags, UInt32s
+from pennon.index.arrays import Flags, UInt32s
 from pennon.index.inverted.analysis.filters import Filters
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.analysis.tokenizers import Tokenizer, texts_of

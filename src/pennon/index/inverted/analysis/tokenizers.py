@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pennon.errors import UnsupportedColumn
-from pennon.index.compiled import Bytes, Flags, Int32s, Int64s
+from pennon.index.arrays import Bytes, Flags, Int32s, Int64s
 from pennon.index.inverted.analysis import kernels
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.analysis.tables import alphanumeric, not_whitespace

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.errors import DamagedFile
-from pennon.index.compiled import Bytes, Int64s
+from pennon.index.arrays import Bytes, Int64s
 from pennon.index.inverted.dictionary import read_kernels as kernels
 from pennon.index.inverted.dictionary.node_kernels import FOOTER, HEADER
 from pennon.index.inverted.dictionary.write_kernels import checksum, write_dictionary

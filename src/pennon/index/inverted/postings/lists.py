@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.errors import DamagedFile
-from pennon.index.compiled import Bytes, Int64s, UInt32s
+from pennon.index.arrays import Bytes, Int64s, UInt32s
 from pennon.index.inverted.postings.decode_kernels import decode_lists, decode_streams
 from pennon.index.inverted.postings.encode_kernels import BLOCK, SUPERBLOCK, encode_lists
 from pennon.index.inverted.scoring import Statistics

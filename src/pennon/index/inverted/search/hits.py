@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pennon.format.addresses import Addresses
-from pennon.index.compiled import Flags, Float32s, Int64s
+from pennon.index.arrays import Flags, Float32s, Int64s
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pennon.index.compiled import Flags, Float32s, Int64s
+from pennon.index.arrays import Flags, Float32s, Int64s
 from pennon.index.inverted.analysis.analyzer import FUZZY_PARAMS, analyze
 from pennon.index.inverted.query import Match, Operator, Phrase
 from pennon.index.inverted.scoring import Statistics
