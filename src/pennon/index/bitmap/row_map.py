@@ -1,20 +1,12 @@
 """Row maps: sets of row ids, as bitmap indices store one for every value.
 
-A map is, in little endian:
-
-    u32  number of entries
-    per entry, by ascending high half:
-        u32  high half of the ids: the fragment, where ids are row addresses
-        u32  size of the bitmap in bytes; 0 stands for all rows of the fragment
-        a portable 32-bit roaring bitmap of the low halves
-
-pylance writes bitmaps without runs, and reads them with runs too. Entries are independent: maps with different high
-halves are joined by copying their entries.
+`pennon.index.row_map` describes the layout of one. pylance writes bitmaps without runs, and reads them with runs too.
+Entries are independent: maps with different high halves are joined by copying their entries.
 """
 
 from __future__ import annotations
 
-import struct
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -26,8 +18,9 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, UnsupportedTable
-from pennon.format.addresses import OFFSET_BITS, Addresses, fragment_bounds, offset_of, read_bitmap
-from pennon.format.row_set import RowSet, bitmap_of, offsets_of
+from pennon.format.addresses import Addresses, fragment_bounds, offset_of, read_bitmap
+from pennon.format.row_set import RowSet, bitmap_of
+from pennon.index.row_map import read_row_map, write_row_map
 
 T = TypeVar("T", bound=np.generic)
 
@@ -39,7 +32,8 @@ EMPTY_MAP = bytes(4)
 REMEDY = "Rebuild the index"
 # Ids that are decoded at once.
 CHUNK_IDS = 1 << 21
-MOST_LISTED = 1 << 25
+# Fewer are decoded one by one.
+FEW_MAPS = 32
 
 # New ids of some ids, and which of those rows are still there.
 Remap = Callable[[Addresses], tuple[Addresses, npt.NDArray[np.bool_]]]
@@ -88,6 +82,12 @@ class Maps:
         data = np.empty(int(offsets[-1]), dtype=np.uint8)
         _kernels().copy_maps(_fixed(self.data), _fixed(self.offsets[numbers]), _fixed(offsets), data)
         return Maps(data, offsets)
+
+    def pick(self, numbers: list[int]) -> Maps:
+        """The same for a few of them, without kernels."""
+        contents = [self.data[self.offsets[number] : self.offsets[number + 1]] for number in numbers]
+        ends = np.cumsum([0, *map(len, contents)], dtype=np.int64)
+        return Maps(np.concatenate(contents), ends)
 
     def to_array(self, type_: pa.DataType | None = None) -> pa.Array:
         """A binary column, by default one with 32-bit offsets, which must suffice."""
@@ -232,6 +232,8 @@ def join_entries(entries: Entries, starts: Places) -> Maps | None:
 
 def to_row_set(maps: Maps, where: str) -> RowSet:
     """The rows of any of the maps. Many small maps are decoded together, large ones stay compressed."""
+    if len(maps) <= FEW_MAPS:
+        return _union(maps, where)
     entries = Entries.of(maps, where)
     containers = entries.containers(where)  # which checks that they are valid
     whole = {int(high): None for high in entries.highs[entries.sizes == 0]}
@@ -248,13 +250,10 @@ def to_row_set(maps: Maps, where: str) -> RowSet:
 
 
 def from_row_set(rows: RowSet) -> bytes:
-    """The map of a set that lists its rows, without runs."""
-    parts = [struct.pack("<I", len(rows.by_fragment))]
-    for high, offsets in sorted(rows.by_fragment.items()):
-        if offsets is None:
-            raise ValueError("a map must list its rows")
-        parts.append(_entry(high, offsets))
-    return b"".join(parts)
+    """The map of a set that lists its rows."""
+    if None in rows.by_fragment.values():
+        raise ValueError("a map must list its rows")
+    return write_row_map(rows)
 
 
 def remapped(rows: RowSet, remap: Remap) -> RowSet:
@@ -279,13 +278,12 @@ def _in_order(ids: Addresses, starts: Places) -> Addresses:
     return ids[np.lexsort((ids, group))]
 
 
-def _entry(high: int, offsets: BitMap) -> bytes:
-    """pylance writes no runs, though it reads them: only bitmaps too large to be listed keep theirs."""
-    if offsets.get_statistics()["n_run_containers"] and len(offsets) <= MOST_LISTED:
-        ids = offsets_of(offsets) | (np.uint64(high) << OFFSET_BITS)
-        return encode_one(ids)[4:]
-    bitmap = offsets.serialize()
-    return struct.pack("<II", high, len(bitmap)) + bitmap
+def _union(maps: Maps, where: str) -> RowSet:
+    """Without kernels, which a query for a few values would wait for."""
+    found = RowSet.none()
+    for start, stop in itertools.pairwise(maps.offsets.tolist()):
+        found = found | read_row_map(maps.data[start:stop].tobytes(), where)
+    return found
 
 
 def _read(content: bytes, where: str) -> BitMap:

@@ -17,7 +17,7 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_set import RowSet
 from pennon.format.store import Store
 from pennon.index.bitmap.files import BitmapFile
-from pennon.index.bitmap.row_map import REMEDY, Maps, listed, remapped, to_row_set
+from pennon.index.bitmap.row_map import FEW_MAPS, REMEDY, Maps, listed, remapped, to_row_set
 from pennon.index.bounds import Bounds
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition, HasLabels
@@ -158,9 +158,8 @@ class BitmapSegment:
             found, runs = (int(np.ceil((of_page[numbers] * share).sum())) for of_page in (pages.ids, pages.runs))
             return Estimate(len(numbers), found, runs)
         if len(rows) <= COUNTED_KEYS:
-            counts = [listed(maps, self.file.where).counts().sum(axis=0) for maps in self._maps(rows)]
-            found, runs = sum(counts, np.zeros(2, dtype=np.int64)).tolist()
-            return Estimate(len(numbers), found, runs)
+            counted = [_counts(to_row_set(maps, self.file.where)) for maps in self._maps(rows)]
+            return Estimate(len(numbers), sum(found for found, _ in counted), sum(runs for _, runs in counted))
         return Estimate(len(numbers), self._covered * len(rows) // max(self.file.rows, 1))
 
     def _load_keys(self) -> tuple[Keys, int]:
@@ -236,7 +235,16 @@ def _chosen(maps: Maps, numbers: Rows) -> Maps:
     first, last = int(numbers[0]), int(numbers[-1])
     if last - first + 1 == len(numbers):
         return maps.slice(first, last + 1)
+    if len(numbers) <= FEW_MAPS:
+        return maps.pick(numbers.tolist())
     return maps.take(numbers)
+
+
+def _counts(rows: RowSet) -> tuple[int, int]:
+    """Rows that are listed, and runs of them."""
+    listed_rows = [offsets for offsets in rows.by_fragment.values() if offsets is not None]
+    found = sum(map(len, listed_rows))
+    return found, found - sum(offsets.intersection_cardinality(offsets.shift(1)) for offsets in listed_rows)
 
 
 def _without(rows: RowSet, others: RowSet) -> RowSet:
