@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pennon.display import Displayed
 from pennon.format.lance_file import ReadCounter, counting_reads
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse
@@ -58,7 +59,7 @@ class FilterUse:
 
 
 @dataclass(frozen=True)
-class SearchExplanation:
+class SearchExplanation(Displayed):
     """The plan of a search. The last five figures are there when it was run (`analyze=True`)."""
 
     table: str
