@@ -34,7 +34,7 @@ ROOMS = (
     {"engine"},
     {"index"},
     {"format"},
-    {"errors", "secrets", "wording"},
+    {"display", "errors", "events", "secrets", "wording"},
 )
 # Narrower than the rows: Spark's room moves tasks and blocks whatever they hold, and a query needs no Spark.
 STRANGERS = {"engine": {"index", "format"}, "query": {"engine"}}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pennon import errors
 
 if TYPE_CHECKING:
+    from pennon.engine.progress import ProgressListener
+    from pennon.events import Event, EventKind, Subscription, on_event
     from pennon.index.bitmap.options import Bitmap, LabelList
     from pennon.index.btree.options import BTree
     from pennon.index.inverted.options import Inverted
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from pennon.jobs.optimize.steps import OptimizePlan
     from pennon.jobs.results import IndexResult, Result, TrimResult, UpdateResult
     from pennon.jobs.update_column import UpdatePlan
-    from pennon.query.inventory import Index, ReuseInfo, Segment
+    from pennon.query.inventory import Index, IndexList, ReuseInfo, Segment
     from pennon.query.scan.explain import Explanation
     from pennon.query.scan.request import ColumnOrdering
     from pennon.query.search.explain import SearchExplanation
@@ -44,8 +46,11 @@ __all__ = [
     "ColumnOrdering",
     "CompactPlan",
     "DropPlan",
+    "Event",
+    "EventKind",
     "Explanation",
     "Index",
+    "IndexList",
     "IndexResult",
     "Inverted",
     "IvfFlat",
@@ -60,10 +65,12 @@ __all__ = [
     "MaintenanceReport",
     "NGram",
     "OptimizePlan",
+    "ProgressListener",
     "Result",
     "ReuseInfo",
     "SearchExplanation",
     "Segment",
+    "Subscription",
     "Table",
     "TrimPlan",
     "TrimResult",
@@ -71,6 +78,7 @@ __all__ = [
     "UpdateResult",
     "ZoneMap",
     "errors",
+    "on_event",
     "open",
 ]
 
@@ -84,8 +92,11 @@ _MODULES = {
     "ColumnOrdering": "pennon.query.scan.request",
     "CompactPlan": "pennon.jobs.compact.plan",
     "DropPlan": "pennon.jobs.drop_index",
+    "Event": "pennon.events",
+    "EventKind": "pennon.events",
     "Explanation": "pennon.query.scan.explain",
     "Index": "pennon.query.inventory",
+    "IndexList": "pennon.query.inventory",
     "IndexResult": "pennon.jobs.results",
     "Inverted": "pennon.index.inverted.options",
     "IvfFlat": "pennon.index.vector.options",
@@ -100,16 +111,19 @@ _MODULES = {
     "MaintenanceReport": "pennon.jobs.maintain",
     "NGram": "pennon.index.ngram.options",
     "OptimizePlan": "pennon.jobs.optimize.steps",
+    "ProgressListener": "pennon.engine.progress",
     "Result": "pennon.jobs.results",
     "ReuseInfo": "pennon.query.inventory",
     "SearchExplanation": "pennon.query.search.explain",
     "Segment": "pennon.query.inventory",
+    "Subscription": "pennon.events",
     "Table": "pennon.table",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
     "ZoneMap": "pennon.index.zones.options",
+    "on_event": "pennon.events",
     "open": "pennon.table",
 }
 

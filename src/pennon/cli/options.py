@@ -37,7 +37,7 @@ def on_table(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def opened(ctx: click.Context, uri: str, storage: tuple[str, ...], engine: str | None, **options: Any) -> None:
         settings_of(ctx).storage = given = _pairs(storage)
-        command(open_table(uri, storage_options=given, engine=engine, progress=listener()), **options)
+        command(open_table(uri, storage_options=given, engine=engine, progress=listener() or False), **options)
 
     return opened
 

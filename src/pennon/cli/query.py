@@ -67,9 +67,17 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors to find.")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
 @click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
+@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20]")
+@click.option("--maximum-nprobes", type=int, help="Partitions to look at while answers are missing.  [default: all]")
 @click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
 @click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option(
+    "--prefilter/--no-prefilter",
+    default=True,
+    show_default=True,
+    help="Apply the filter before the search, or only to the rows that it found.",
+)
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all but COLUMN]")
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
 @click.option("--explain", "explained", is_flag=True, help="Tell how it would go and stop.")

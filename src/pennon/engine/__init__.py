@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pennon.engine.choice import choose_engine, require_spark
 from pennon.engine.engine import Engine, Exchanged
+from pennon.engine.interactive import choose_listener
 from pennon.engine.local_engine import LocalEngine
 from pennon.engine.progress import ProgressListener
 from pennon.engine.spark_engine import SparkEngine
@@ -23,5 +24,6 @@ __all__ = [
     "ProgressListener",
     "SparkEngine",
     "choose_engine",
+    "choose_listener",
     "require_spark",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -23,6 +24,25 @@ class ProgressListener(Protocol):
 
     def stage_finished(self, name: str) -> None:
         """The stage has ended, successfully or not."""
+
+
+@dataclass
+class RunningStage:
+    """What a listener that shows stages keeps of each. `started` is by the listener's clock."""
+
+    tasks: int
+    rows: int | None
+    started: float
+    done: int = 0
+
+    @property
+    def rows_done(self) -> int | None:
+        """An estimate while tasks run; None where the rows are not known."""
+        return None if self.rows is None else self.rows * self.done // max(1, self.tasks)
+
+    def rate(self, seconds: float) -> float | None:
+        """Rows per second; None until a task has ended."""
+        return self.rows_done / seconds if self.rows_done and seconds > 0 else None
 
 
 @contextmanager

@@ -8,6 +8,7 @@ place may name the table's files; it cannot be known from here, and pylance's ow
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -21,11 +22,14 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pennon.errors import StoreReadOnly, StoreUnavailable
+from pennon.events import Event, EventKind, emit
 from pennon.format.failures import answering
 from pennon.format.index_metadata import INDICES
 from pennon.format.named_files import DATA, Unnamed, unnamed
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
+
+logger = logging.getLogger(__name__)
 
 ORPHAN_AGE = 7 * 86_400.0
 # 24 binary and 26 hexadecimal digits; a UUID, as older versions have it; and the unfinished file of a killed writer.
@@ -72,6 +76,10 @@ def clean_up(snapshot: Snapshot, older_than_seconds: float, retain_versions: int
             retain_versions=retain_versions,
             error_if_tagged_old_versions=False,
         )
+    counts = {"versions": stats.old_versions, "bytes": stats.bytes_removed}
+    message = f"deleted {stats.old_versions} old versions of {snapshot.uri}"
+    event = Event(EventKind.DELETION, snapshot.uri, message, (), snapshot.version, counts, {"reason": "old versions"})
+    emit(logger, logging.INFO, event)
     return CleanedUp(stats.old_versions, stats.bytes_removed)
 
 
@@ -112,6 +120,7 @@ def delete_orphans(
         now = _described(store, orphan.path, look.clock) if orphan.path in old else None
         if now is not None and is_old(now, older_than_seconds, unknown_age=unknown_age):
             _delete(store, orphan)
+            _log_deletion(snapshot, orphan)
             deleted.append(orphan)
         else:
             kept.append(orphan)
@@ -215,6 +224,13 @@ def _delete(store: Store, orphan: Orphan) -> None:
     there = os.path.lexists(root / orphan.path) if root is not None else bool(problem) and store.exists(orphan.path)
     if there:
         raise StoreReadOnly(f"{store.describe(orphan.path)} cannot be deleted{problem}", "Check the permissions")
+
+
+def _log_deletion(snapshot: Snapshot, orphan: Orphan) -> None:
+    message = f"deleted {orphan.path} of {snapshot.uri}: no version names it"
+    counts, details = {"bytes": orphan.size_bytes or 0}, {"path": orphan.path, "reason": "no version names it"}
+    event = Event(EventKind.DELETION, snapshot.uri, message, (), snapshot.version, counts, details)
+    emit(logger, logging.INFO, event)
 
 
 def _is_uuid(name: str) -> bool:

@@ -166,26 +166,32 @@ class Store:
         with answering(self.describe(path)):
             self._session.delete_file(path)
 
-    def delete_directory(self, directory: str, keep: Container[str] = ()) -> None:
+    def delete_directory(self, directory: str, keep: Container[str] = ()) -> list[str]:
         """Remove the files below a directory, but for those whose names are kept. Links are removed, and what they lead
-        to is somebody else's."""
+        to is somebody else's. Returns the names of the files, or the directory where it goes as a whole."""
+        removed: list[str] = []
         if self._root is None:
             for path in self.list(directory):
                 if path.rpartition("/")[2] not in keep:
                     self.delete(path)
-            return
+                    removed.append(path.rpartition("/")[2])
+            return removed
         there = self._root / directory
         if there.is_symlink():
             there.unlink()
+            removed.append(directory)
         elif not keep:
+            removed += [directory] if there.exists() else []
             shutil.rmtree(there, ignore_errors=True)
         else:
             for base, _, names in os.walk(there):
                 for name in names:
                     if name not in keep:
                         Path(base, name).unlink(missing_ok=True)
+                        removed.append(name)
             with suppress(OSError):  # not empty, or not there
                 there.rmdir()
+        return removed
 
     def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
         with answering(self.describe(path)):

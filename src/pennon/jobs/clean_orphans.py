@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from pennon.display import Displayed
 from pennon.errors import InvalidArgument
 from pennon.format.cleanup import DeletedOrphans, Orphan, OrphanKind, delete_orphans, is_old, orphans
 from pennon.format.snapshot import Snapshot
@@ -18,7 +19,7 @@ NOUNS = {OrphanKind.INDEX: ("index directory", "index directories"), OrphanKind.
 
 
 @dataclass(frozen=True)
-class CleanedOrphans:
+class CleanedOrphans(Displayed):
     """What was deleted, or in a dry run would be, and what stays because a running job may have written it.
 
     Ages are by the store's clock. A dry run writes nothing to ask for it, and takes this machine's.

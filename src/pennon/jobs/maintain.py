@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
+from pennon.display import Displayed
 from pennon.engine import Engine
 from pennon.errors import CommitConflict, InvalidArgument, PennonError, StoreUnavailable, UnsupportedTable
 from pennon.format.cleanup import ORPHAN_AGE, clean_up, delete_orphans, is_old, old_versions, orphans
@@ -99,7 +100,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class MaintenanceReport:
+class MaintenanceReport(Displayed):
     uri: str
     version: int
     decisions: tuple[Decision, ...]

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, fields
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from pennon.display import Displayed
 from pennon.format.snapshot import Snapshot
 from pennon.query.inventory import Index
 from pennon.wording import human_bytes, in_line, in_lines, plural
@@ -21,7 +22,7 @@ PlanT = TypeVar("PlanT", bound=Plan)
 
 
 @dataclass(frozen=True)
-class Result(Generic[PlanT]):
+class Result(Displayed, Generic[PlanT]):
     """What a verb did. Segments and fragments are counted by comparing the versions before and after it, so that other
     writers between the two count as well."""
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from pennon.display import Displayed
 from pennon.engine import Engine
 from pennon.errors import InvalidArgument, InvalidFilter, PennonError, StoreUnavailable
 from pennon.format.column_update import ColumnFile, commit_column_update, discard_column_file, write_column_file
@@ -44,7 +45,7 @@ class ColumnUpdate:
 
 
 @dataclass(frozen=True)
-class UpdatePlan:
+class UpdatePlan(Displayed):
     """How many rows get a value, and in which fragments."""
 
     rows: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,14 +10,17 @@ import pyarrow as pa
 from pyspark.sql import types as st
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pennon.errors import ColumnNotFound, InvalidArgument
+from pennon.errors import ColumnNotFound, CommitConflict, InvalidArgument
+from pennon.events import Event, EventKind, emit
 from pennon.format.append import Target, commit_rows, delete_rows, find_table, write_rows
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Snapshot
 from pennon.spark.errors import without_traceback
 from pennon.spark.options import WriteOptions
 from pennon.spark.types import arrow_type, cast_batch, spark_type
-from pennon.wording import nearest_names
+from pennon.wording import nearest_names, plural
+
+LOG = logging.getLogger("pennon.spark")
 
 # Spark's types whose values the later ones hold as well.
 _WIDER = (
@@ -43,11 +47,30 @@ class PennonWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with without_traceback():
-            commit_rows(self.target, _fragments(messages))
+            fragments = _fragments(messages)
+            try:
+                version = commit_rows(self.target, fragments)
+            except CommitConflict:
+                _log(EventKind.CONFLICT, self.target, len(fragments), self.target.version)
+                raise
+            _log(EventKind.COMMIT, self.target, len(fragments), version)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         with without_traceback():
-            delete_rows(self.target, _fragments(messages))
+            fragments = _fragments(messages)
+            _log(EventKind.DELETION, self.target, len(fragments), self.target.version)
+            delete_rows(self.target, fragments)
+
+
+def _log(kind: EventKind, target: Target, fragments: int, version: int | None) -> None:
+    uri, what = target.location.shown, plural(fragments, "fragment")
+    messages = {
+        EventKind.COMMIT: f"committed version {version} of {uri}: write {what}",
+        EventKind.CONFLICT: f"conflict on version {version} of {uri}: write {what}",
+        EventKind.DELETION: f"deleting {what} of {uri}: the write failed",
+    }
+    details = {"change": f"write {what}"}
+    emit(LOG, logging.INFO, Event(kind, uri, messages[kind], (), version, {"fragments": fragments}, details))
 
 
 def plan_write(options: WriteOptions, schema: st.StructType, overwrite: bool) -> Target:

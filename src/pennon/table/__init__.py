@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pennon.engine import ProgressListener, choose_engine
+from pennon.engine import ProgressListener, choose_engine, choose_listener
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.threads import one_core
@@ -36,7 +36,7 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     engine: str | None = None,
-    progress: ProgressListener | None = None,
+    progress: ProgressListener | bool | None = None,
 ) -> Table:
     """Open a Lance table. Starts nothing: a Spark session is looked for when a verb needs one.
 
@@ -47,7 +47,8 @@ def open_table(
         spark: the session that runs jobs. Default: the active one, else an embedded local one.
         engine: `"spark"` or `"local"`, which runs tasks in threads of this process, without Spark. Default:
             PENNON_ENGINE of the environment, else Spark.
-        progress: told how far jobs are.
+        progress: receives the progress of jobs; True shows it on the error stream, False does not. Default: shown in
+            notebooks and at a Python prompt, not in scripts.
 
     Returns:
         A handle on that version.
@@ -57,5 +58,5 @@ def open_table(
         StoreUnavailable: the store does not answer; try again later.
         DamagedTable: the table cannot be read.
     """
-    chosen = choose_engine(engine, spark, progress=progress, around=one_core)
+    chosen = choose_engine(engine, spark, progress=choose_listener(progress), around=one_core)
     return Table(Snapshot.open(Location.of(os.fspath(uri), storage_options), version), chosen)

@@ -309,3 +309,10 @@ def test_tensors_of_one_dimension_are_vectors(spark: Any, tmp_path: Path) -> Non
             of_query(joined.orderBy("number", "_rank").toArrow(), number),
             brute_force(uri, ASKED[number], 3, "l2", None),
         )
+
+
+def test_filters_after_the_search_and_bounds_of_probes(spark: Any, tmp_path: Path, memory: int) -> None:
+    uri = write(tmp_path / "t.lance", rows(900))
+    index(uri, "IVF_FLAT", partitions=12)
+    agrees_with_search(uri, frame(spark), 9, memory, filter="part < 4", prefilter=False, nprobes=ALL)
+    agrees_with_search(uri, frame(spark), 300, memory, minimum_nprobes=2, maximum_nprobes=5)

@@ -101,6 +101,7 @@ def _without_reuse(snapshot: Snapshot) -> Snapshot:
                 return base
             emptied = [replace(segment, fragments=FrozenBitMap()) for segment in base.manifest.user_segments]
             committed = commit_segments(base, emptied, [entry])
-            log_commit(committed, change, added=len(emptied), removed=1)
+            names = [segment.name for segment in emptied]
+            log_commit(committed, change, names, added=len(emptied), removed=1)
             return committed
     raise AssertionError("unreachable: the last attempt returns or raises")

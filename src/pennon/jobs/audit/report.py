@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pennon.display import Displayed
 from pennon.wording import in_lines, plural
 
 
@@ -55,7 +56,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class AuditReport:
+class AuditReport(Displayed):
     """`rows_compared` are those of the table, once for each column and way to measure it. `findings` are what is still
     so; `repaired` is what was, until this audit built the segments again."""
 

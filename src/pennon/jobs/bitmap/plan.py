@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import ScanSlice
@@ -30,7 +31,7 @@ MAP_BYTES, ID_BYTES = 30, 2
 
 
 @dataclass(frozen=True)
-class BitmapPlan:
+class BitmapPlan(Displayed):
     """What a build will do, known before it does anything."""
 
     pin: Pin

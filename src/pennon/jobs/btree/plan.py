@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import ScanSlice
@@ -36,7 +37,7 @@ ROWS_PER_BLOCK = 16_384
 
 
 @dataclass(frozen=True)
-class BTreePlan:
+class BTreePlan(Displayed):
     """What a build will do, known before it does anything."""
 
     pin: Pin

@@ -27,7 +27,7 @@ from pennon.format.compaction import (
     still_valid,
 )
 from pennon.format.snapshot import Snapshot
-from pennon.jobs.compact.plan import HELD_BACK, CompactPlan, fragile_fragments
+from pennon.jobs.compact.plan import HELD_BACK, CompactPlan, Effect, fragile_fragments
 from pennon.jobs.compact.remap import RemappedSegment, remap_segments
 from pennon.jobs.kinds import PlanContext
 from pennon.jobs.shared.changes import ReplacePairs
@@ -54,14 +54,13 @@ def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes:
             with attempt as base:
                 groups = _keep_valid(base, groups, plan.remap)
                 if plan.remap == "deferred":
-                    committed = commit_deferred(base, groups)
+                    committed = _logged(commit_deferred(base, groups), plan, groups)
                 elif plan.remap == "drop":
-                    committed = commit_dropping(base, groups)
+                    committed = _logged(commit_dropping(base, groups), plan, groups)
                 else:
                     groups = assign_fragment_ids(base, groups)
                     remapped = remap_segments(engine, PlanContext.of(engine, base, memory_bytes), groups)
-                    committed = _commit_with_segments(base, groups, remapped)
-                log_commit(committed, str(plan), groups=len(groups))
+                    committed = _commit_with_segments(base, plan, groups, remapped)
                 return committed
     except StoreUnavailable:
         raise  # the commit may be under way or done
@@ -104,7 +103,16 @@ def _keep_valid(base: Snapshot, groups: Sequence[Rewritten], remap: str) -> list
     return valid
 
 
-def _commit_with_segments(base: Snapshot, groups: Sequence[Rewritten], remapped: Sequence[RemappedSegment]) -> Snapshot:
+def _logged(committed: Snapshot, plan: CompactPlan, groups: Sequence[Rewritten]) -> Snapshot:
+    affected = [each.index for each in plan.indices if each.effect is not Effect.UNAFFECTED]
+    counts = {"groups": len(groups), "fragments": sum(len(group.old_ids) for group in groups)}
+    log_commit(committed, str(plan), affected, **counts)
+    return committed
+
+
+def _commit_with_segments(
+    base: Snapshot, plan: CompactPlan, groups: Sequence[Rewritten], remapped: Sequence[RemappedSegment]
+) -> Snapshot:
     """Fragments and segments in one transaction.
 
     A segment that covers a group only in part cannot be committed together with it: then the fragments come first,
@@ -113,9 +121,10 @@ def _commit_with_segments(base: Snapshot, groups: Sequence[Rewritten], remapped:
     pairs = tuple((each.old, each.new) for each in remapped)
     with delete_if_refused(base, [each.new for each in remapped]):
         if remappable_at_once(groups, [each.coverage for each in remapped]):
-            committed = commit_remapped(base, groups, pairs)
+            committed = _logged(commit_remapped(base, groups, pairs), plan, groups)
         else:
-            committed = commit_change(commit_dropping(base, groups), ReplacePairs(pairs))
+            bare = _logged(commit_dropping(base, groups), plan, groups)
+            committed = commit_change(bare, ReplacePairs(pairs))
     present = {segment.uuid for segment in committed.manifest.segments}
     for each in remapped:
         delete_abandoned_files(base.store, each.new)

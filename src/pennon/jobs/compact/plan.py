@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from pyroaring import BitMap
 
+from pennon.display import Displayed
 from pennon.errors import InvalidArgument, UnsupportedTable
 from pennon.format.compaction import CompactionOptions, CompactionTask, plan_compaction
 from pennon.format.index_metadata import IndexSegment
@@ -66,7 +67,7 @@ class IndexEffect:
 
 
 @dataclass(frozen=True)
-class CompactPlan:
+class CompactPlan(Displayed):
     """What will be rewritten, and what happens to each index, before anything runs."""
 
     uri: str

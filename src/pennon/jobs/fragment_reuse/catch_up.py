@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import FrozenBitMap
 
+from pennon.display import Displayed
 from pennon.engine import Engine
 from pennon.errors import DamagedFile, DamagedIndexWarning, UnsupportedTable
 from pennon.format.index_metadata import IndexSegment
@@ -27,7 +28,7 @@ from pennon.wording import in_lines, plural
 
 
 @dataclass(frozen=True)
-class CatchUpPlan:
+class CatchUpPlan(Displayed):
     """`segments` name rows by addresses from before a compaction; `rows` are those they cover."""
 
     uri: str

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import SCAN_BATCH, ScanSlice
@@ -65,7 +66,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class InvertedPlan:
+class InvertedPlan(Displayed):
     """What a build will do, known before it does anything."""
 
     target: Target

@@ -16,7 +16,6 @@ from pennon.jobs.vector.build import cut_by_weight
 from pennon.query.catalog import Catalog
 from pennon.query.scan.execute import parse
 from pennon.query.search.join_search import JoinSearch, Stretch
-from pennon.query.search.probe import DEFAULT_NPROBES
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.result_table import check_columns
 from pennon.query.search.source import Source, usable_source
@@ -91,7 +90,7 @@ def plan_knn_join(
     index_bytes = int(sum(size.sum() for size in sizes))
     fits = index_bytes <= memory_bytes // INDEX_SHARE
     groups = () if fits else _groups(sizes, memory_bytes // INDEX_SHARE, parallelism())
-    per_segment = request.nprobes or DEFAULT_NPROBES
+    per_segment = request.least_probes
     answers = min(max(1, len(groups)), max(1, per_segment * len(source.segments)))
     query_bytes = (
         2 * question.queries.itemsize * question.queries.shape[1] + answers * question.wanted * CANDIDATE_BYTES

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import ScanSlice
@@ -34,7 +35,7 @@ SAMPLE_ROWS = 2000
 
 
 @dataclass(frozen=True)
-class NGramPlan:
+class NGramPlan(Displayed):
     """What a build will do, known before it does anything."""
 
     pin: Pin

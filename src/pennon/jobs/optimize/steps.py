@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
+from pennon.display import Displayed
 from pennon.format.index_metadata import IndexSegment
 from pennon.jobs.kinds import BuildPlan, MergePlan, WorkPlan
 from pennon.jobs.shared.remap import MergeSource
@@ -96,7 +97,7 @@ class IndexStep:
 
 
 @dataclass(frozen=True)
-class OptimizePlan:
+class OptimizePlan(Displayed):
     """What `optimize` does to a version of a table, index by index."""
 
     version: int

@@ -9,11 +9,9 @@ from uuid import uuid4
 
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.format.index_metadata import IndexSegment, segment_directory
-from pennon.format.named_files import delete_unless_named
+from pennon.format.named_files import delete_unless_named, log_deletion
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -38,10 +36,10 @@ def delete_if_refused(snapshot: Snapshot, segments: Iterable[IndexSegment]) -> G
     except StoreUnavailable:
         raise
     except PennonError:
-        directories = {segment.directory for segment in segments}
-        fields = {"table": snapshot.uri, "directories": sorted(directories)}
-        logger.warning("deleting files of segments whose commit was refused", extra=fields)
-        delete_unless_named(snapshot.store, directories, snapshot.version)
+        written = list(segments)
+        directories = {segment.directory for segment in written}
+        names = {segment.name for segment in written}
+        delete_unless_named(snapshot.store, directories, snapshot.version, names)
         raise
 
 
@@ -53,7 +51,9 @@ def delete_segment_files(store: Store, segment: IndexSegment) -> None:
 def delete_abandoned_files(store: Store, segment: IndexSegment) -> None:
     """Files in the directory of a committed segment that are not the segment's: abandoned attempts of tasks may have
     left them."""
-    store.delete_directory(segment.directory, keep=segment.file_sizes)
+    removed = store.delete_directory(segment.directory, keep=segment.file_sizes)
+    if removed:
+        log_deletion(store, removed, "abandoned attempts of tasks", {segment.name}, level=logging.INFO)
 
 
 @contextmanager
@@ -69,6 +69,5 @@ def scratch_directory(store: Store) -> Generator[str]:
 def _delete(
     store: Store, directory: str, reason: str, index: str | None = None, *, level: int = logging.WARNING
 ) -> None:
-    fields = {"table": store.location.shown, "directory": directory, "reason": reason, "index": index}
-    logger.log(level, "deleting %s: %s", store.describe(directory), reason, extra=fields)
-    store.delete_directory(directory)
+    if store.delete_directory(directory):
+        log_deletion(store, {directory}, reason, {index} if index else (), level=level)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, TableNotFound
+from pennon.events import Event, EventKind, emit
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import read_manifest
@@ -40,10 +41,18 @@ def commit_change(scanned: Snapshot, change: Change) -> Snapshot:
     return _verify(scanned, committed, added)
 
 
-def log_commit(committed: Snapshot, change: str, **counts: int) -> None:
+def log_commit(committed: Snapshot, change: str, indices: Iterable[str] = (), **counts: int) -> None:
     """One record for each version that a job commits."""
-    fields = {"table": committed.uri, "version": committed.version, "change": change, **counts}
-    logger.info("committed version %d of %s: %s", committed.version, committed.uri, change, extra=fields)
+    message = f"committed version {committed.version} of {committed.uri}: {change}"
+    names = tuple(sorted(set(indices)))
+    event = Event(EventKind.COMMIT, committed.uri, message, names, committed.version, counts, {"change": change})
+    emit(logger, logging.INFO, event)
+
+
+def log_conflict(found: Snapshot, problem: str, *indices: str) -> None:
+    """One record for a conflict that is found outside the attempts to commit."""
+    event = Event(EventKind.CONFLICT, found.uri, problem, indices, found.version, {"attempt": 1}, {"reason": problem})
+    emit(logger, logging.WARNING, event)
 
 
 def _commit_on_newest(scanned: Snapshot, change: Change) -> tuple[Snapshot, Sequence[IndexSegment]]:
@@ -55,9 +64,11 @@ def _commit_on_newest(scanned: Snapshot, change: Change) -> tuple[Snapshot, Sequ
                 return base, ()
             add = tuple(_still_covered(scanned, base, segment) for segment in proposed.add)
             proposed = SegmentChange(add, proposed.remove)
+            attempt.indices = tuple(sorted({segment.name for segment in (*proposed.add, *proposed.remove)}))
             _check(base, proposed)
             committed = commit_segments(base, proposed.add, proposed.remove)
-            log_commit(committed, str(change), added=len(proposed.add), removed=len(proposed.remove))
+            counts = {"added": len(proposed.add), "removed": len(proposed.remove)}
+            log_commit(committed, str(change), attempt.indices, **counts)
             return committed, proposed.add
     raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -68,10 +79,9 @@ def _verify(scanned: Snapshot, committed: Snapshot, added: Sequence[IndexSegment
     for segment in added:
         if any(committed.columns.by_id(field) is None for field in segment.fields):
             commit_change(committed, DropIndex(segment.name))
-            raise CommitConflict(
-                f"the column of index {segment.name!r} of {committed.uri} was dropped during the commit",
-                "The index was removed again",
-            )
+            problem = f"the column of index {segment.name!r} of {committed.uri} was dropped during the commit"
+            log_conflict(committed, problem, segment.name)
+            raise CommitConflict(problem, "The index was removed again")
         current = next((s for s in committed.manifest.segments if s.uuid == segment.uuid), None)
         if current is None:
             continue

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.rows import ScanSlice
@@ -47,7 +48,7 @@ WEIGHED_ROWS = 32
 
 
 @dataclass(frozen=True)
-class VectorPlan:
+class VectorPlan(Displayed):
     """What a build will do, known before it does anything."""
 
     pin: Pin

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import SCAN_BATCH, ScanSlice
@@ -52,7 +53,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class ZonesPlan:
+class ZonesPlan(Displayed):
     """What a build will do, known before it does anything."""
 
     target: Target

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pennon.display import Displayed
 from pennon.index.kind import Precision
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse, scan
@@ -32,7 +33,7 @@ class IndexUse:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Displayed):
     """The plan of a scan. The last four figures are there when it was run (`analyze=True`)."""
 
     table: str
