@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pennon.errors import InvalidArgument, UnknownIndexType
+from pennon.format.base_paths import why_refused
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.index.bitmap.kind import BITMAP, LABEL_LIST
@@ -92,8 +93,9 @@ def why_unusable(snapshot: Snapshot, segment: IndexSegment) -> str | None:
         return f"unknown index type {name}"
     if segment.index_version not in kind.versions:
         return f"unsupported {kind.names[0]} version {segment.index_version}"
-    if segment.base_id is not None:
-        return "files in another table (base path)"
+    if segment.base_id is not None and segment.root is None:
+        base = snapshot.manifest.base_paths.get(segment.base_id)
+        return f"its files are not read: {why_refused(snapshot.location, segment.base_id, base)}"
     column = snapshot.columns.by_id(segment.field_id)
     if column is None:
         return "not on one column of the table"

@@ -31,7 +31,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.jobs.compact.obstacles import obstacles
 from pennon.jobs.compact.plan import CompactPlan
 from pennon.jobs.compact.record import commit_recorded
-from pennon.jobs.compact.remap import RemappedSegment, Unremappable, remap_segments, unremappable
+from pennon.jobs.compact.remap import RemappedSegment, Unremappable, remap_segments, remappable
 from pennon.jobs.kinds import PlanContext
 from pennon.jobs.shared.changes import ReplacePairs
 from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused
@@ -111,7 +111,7 @@ def _commit_immediate(
 ) -> tuple[list[Rewritten], Snapshot]:
     """All at once where every segment can be rewritten. Returns the groups that were committed."""
     stable = base.manifest.has_stable_row_ids
-    while groups and (stable or not unremappable(base, BitMap().union(*(group.old_ids for group in groups)))):
+    while groups and (stable or remappable(base, BitMap().union(*(group.old_ids for group in groups)))):
         with_ids = assign_fragment_ids(base, groups)
         try:
             remapped = remap_segments(engine, PlanContext.of(engine, base, memory_bytes), with_ids)
@@ -138,12 +138,14 @@ def _hold_back(base: Snapshot, groups: Sequence[Rewritten], error: Unremappable)
 def _commit_with_segments(base: Snapshot, groups: Sequence[Rewritten], remapped: Sequence[RemappedSegment]) -> Snapshot:
     """Fragments and segments in one transaction.
 
-    A segment that covers a group only in part cannot be committed together with it: then the fragments come first,
-    uncovered, and the segments after them. In between answers are right, only slower.
+    A segment that covers a group only in part cannot be committed together with it, nor can one whose files lie in
+    another table: then the fragments come first, uncovered, and the segments after them. In between answers are right,
+    only slower.
     """
     pairs = tuple((each.old, each.new) for each in remapped)
+    own = all(each.old.base_id is None for each in remapped)
     with delete_if_refused(base, [each.new for each in remapped]):
-        if remappable_at_once(groups, [each.coverage for each in remapped]):
+        if own and remappable_at_once(groups, [each.coverage for each in remapped]):
             committed = commit_remapped(base, groups, pairs)
         else:
             committed = commit_change(commit_dropping(base, groups), ReplacePairs(pairs))

@@ -69,9 +69,12 @@ def remap_segments(engine: Engine, context: PlanContext, groups: Sequence[Rewrit
     return remapped
 
 
-def unremappable(base: Snapshot, rewritten: BitMap) -> bool:
-    """Whether a segment names rows of these fragments that Pennon cannot read, as far as the manifest shows."""
-    return any(why_unusable(base, segment) is not None for segment in remapped_segments(base, rewritten))
+def remappable(base: Snapshot, rewritten: BitMap) -> bool:
+    """Whether every segment that names rows of these fragments can be replaced together with them, as far as the
+    manifest shows. Not one that cannot be read; nor one whose files lie in another table: where a compaction replaces
+    it, pylance keeps looking there."""
+    segments = remapped_segments(base, rewritten)
+    return all(s.base_id is None and why_unusable(base, s) is None for s in segments)
 
 
 def _coverage_after(coverage: BitMap, groups: Sequence[Rewritten]) -> BitMap:
