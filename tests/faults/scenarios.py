@@ -170,6 +170,28 @@ def caught_up(uri: str) -> None:
     pennon.open(uri).catch_up_indices()
 
 
+def beside_foreign(uri: str) -> None:
+    """With a B-tree and a graph, beside an index that Pennon cannot rewrite."""
+    plain(uri)
+    table = pennon.open(uri)
+    build_btree(table)
+    build_hnsw(table)
+    lance.dataset(uri).create_scalar_index("s", "INVERTED", base_tokenizer="icu")
+    lance.dataset(uri).delete("id % 11 = 2")
+
+
+def check_foreign(uri: str) -> None:
+    """pylance uses the index that Pennon does not know, over all rows, and can search the graph."""
+    dataset = lance.dataset(uri)
+    asked = dataset.scanner(full_text_query={"query": "s3", "columns": ["s"]}, columns=["id", "_score"])
+    assert sorted(asked.to_table()["id"].to_pylist()) == full_scan(uri, "s = 's3'")
+    live = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    [index] = [each for each in dataset.describe_indices() if each.name == "s_idx"]
+    assert live <= set().union(*(segment.fragment_ids for segment in index.segments))
+    nearest = {"column": "v", "q": np.zeros(DIM, np.float32), "k": 5, "nprobes": 3}
+    assert dataset.to_table(nearest=nearest, columns=["id", "_distance"]).num_rows == 5
+
+
 def damaged(uri: str) -> None:
     """With a page file cut short and a segment over too much."""
     indexed(uri)
@@ -203,13 +225,15 @@ def update(table: Table) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A job on a table in some state. `stays` says that rows may not change; an update may have happened or not."""
+    """A job on a table in some state. `stays` says that rows may not change; an update may have happened or not. `also`
+    checks what only this scenario has."""
 
     name: str
     prepare: Callable[[str], None]
     run: Callable[[Table], Any]
     stays: bool = True
     damaged: bool = False
+    also: Callable[[str], None] | None = None
 
 
 SCENARIOS = [
@@ -237,6 +261,12 @@ SCENARIOS = [
     Scenario("retrain", indexed, lambda t: t.optimize_indices(retrain=True)),
     Scenario("compact, remap at once", indexed, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("compact, stable row ids", indexed_stable, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario(
+        "compact beside an unknown index",
+        beside_foreign,
+        lambda t: t.compact(target_rows_per_fragment=150),
+        also=check_foreign,
+    ),
     Scenario("compact, defer the remap", indexed, lambda t: t.compact(remap="deferred", target_rows_per_fragment=150)),
     Scenario("compact, drop coverage", indexed, lambda t: t.compact(remap="drop", target_rows_per_fragment=150)),
     Scenario("catch up", deferred, lambda t: t.catch_up_indices()),
@@ -282,6 +312,8 @@ def check(uri: str, before: Contents, scenario: Scenario) -> None:
     with warnings.catch_warnings(action="ignore" if scenario.damaged else "error"):
         _check_answers(uri, now, stock=not scenario.damaged)
     check_files(uri, damaged=scenario.damaged)
+    if scenario.also is not None:
+        scenario.also(uri)
 
 
 def _updated(row: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pyroaring import FrozenBitMap
 from pennon.errors import DamagedFile
 from pennon.format.addresses import read_fragment_bitmap
 from pennon.format.pb import lance_pb2 as pb
+from pennon.format.store import below_root
 
 FRAGMENT_REUSE_NAME = "__lance_frag_reuse"
 FRAGMENT_REUSE_TYPE = "lance.table.fragmentreuseindexdetails"
@@ -32,8 +33,9 @@ class IndexFile:
 
 @dataclass(frozen=True)
 class IndexSegment:
-    """One immutable piece of an index. Its files are in `_indices/<uuid>`; `fragments` is the coverage that the entry
-    lists, of which a kind may trust only a part (`index/fragment_reuse/coverage.py`)."""
+    """One immutable piece of an index. Its files are in `_indices/<uuid>` of the table, or of the one at `root` where a
+    branch or a clone shares them; `fragments` is the coverage that the entry lists, of which a kind may trust only a
+    part (`index/fragment_reuse/coverage.py`)."""
 
     uuid: str
     name: str
@@ -46,12 +48,15 @@ class IndexSegment:
     files: tuple[IndexFile, ...] = ()
     created_at: datetime | None = None
     base_id: int | None = None
+    root: str | None = field(default=None, repr=False)  # None with a base id: a base path that is refused
     covering_fields: tuple[int, ...] = ()
     damage: str | None = None  # what is wrong with the entry itself; then it covers nothing and lists no file
 
     @property
     def directory(self) -> str:
-        return segment_directory(self.uuid)
+        """Where its files are, as `Store` reads it."""
+        own = segment_directory(self.uuid)
+        return own if self.root is None else below_root(self.root, own)
 
     @property
     def is_reuse(self) -> bool:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, TableNotFound, UnsupportedTable
+from pennon.format.base_paths import BasePath, base_location, why_refused
 from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, FRAGMENT_REUSE_TYPE, IndexSegment, segments_from_proto
 from pennon.format.pb import lance_pb2 as pb
-from pennon.format.store import Store
+from pennon.format.store import Location, Store
 
 FOOTER = struct.Struct("<qHH4s")
 MAGIC = b"LANC"
@@ -32,15 +33,6 @@ FLAG_TABLE_CONFIG = 8
 FLAG_TAGGED_REUSE = 1024
 # 4 (v2 data files), 16 (base paths) and 32 (no transaction files) change nothing that Pennon reads by itself.
 READER_FLAGS = FLAG_DELETION_FILES | FLAG_STABLE_ROW_IDS | 4 | FLAG_TABLE_CONFIG | 16 | 32 | FLAG_TAGGED_REUSE
-
-
-@dataclass(frozen=True, slots=True)
-class BasePath:
-    """Where files of a branch or a shallow clone lie that it shares with another table. Only below the root of a table
-    are there deletion files and indices; other places hold nothing but data files."""
-
-    path: str
-    is_dataset_root: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +110,7 @@ class Manifest:
 def read_manifest(store: Store, version: int | None = None) -> Manifest:
     """The manifest of a version, the newest when none is named."""
     path = find_manifest(store, version)
-    manifest = parse_manifest(store.read(path), store.describe(path))
+    manifest = parse_manifest(store.read(path), store.describe(path), store.location)
     if version is not None and manifest.version != version:
         raise DamagedFile(
             f"{store.describe(path)} is the manifest of version {manifest.version}", "Restore the file of that version"
@@ -149,8 +141,13 @@ def manifest_paths(store: Store) -> dict[int, str]:
     return found
 
 
-def parse_manifest(content: bytes, where: str) -> Manifest:
+def parse_manifest(content: bytes, where: str, location: Location | None = None) -> Manifest:
+    """`location` is the table's, below which the files of segments lie that do not lie in another table."""
     proto, indices = manifest_protos(content, where)
+    bases = {base.id: BasePath(base.path, base.is_dataset_root) for base in proto.base_paths}
+    segments = segments_from_proto(indices)
+    if location is not None:
+        segments = tuple(_rooted(segment, bases, location) for segment in segments)
     fragments = {f.id: _fragment(f, where) for f in proto.fragments}
     if len(fragments) != len(proto.fragments):
         raise DamagedFile(f"manifest {where} lists a fragment twice", "Restore the file, or an older version")
@@ -158,12 +155,20 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         version=proto.version,
         fields=proto.fields,
         fragments=fragments,
-        segments=segments_from_proto(indices),
+        segments=segments,
         max_fragment_id=proto.max_fragment_id,
         next_row_id=proto.next_row_id,
         reader_flags=proto.reader_feature_flags,
-        base_paths={base.id: BasePath(base.path, base.is_dataset_root) for base in proto.base_paths},
+        base_paths=bases,
     )
+
+
+def _rooted(segment: IndexSegment, bases: Mapping[int, BasePath], location: Location) -> IndexSegment:
+    """A segment whose files lie in another table, with the root of that table; without, where that is refused."""
+    base = bases.get(segment.base_id) if segment.base_id is not None else None
+    if base is None or segment.base_id is None or why_refused(location, segment.base_id, base) is not None:
+        return segment
+    return replace(segment, root=base_location(location, base).uri)
 
 
 def manifest_protos(content: bytes, where: str) -> tuple[pb.Manifest, pb.IndexSection]:

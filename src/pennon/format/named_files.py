@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pennon.errors import DamagedFile, DamagedTable, PennonError, StoreUnavailable, UnsupportedTable
 from pennon.events import Event, EventKind, emit
-from pennon.format.index_metadata import INDICES, segments_from_proto
+from pennon.format.index_metadata import INDICES, segment_directory, segments_from_proto
 from pennon.format.manifest import READER_FLAGS, VERSIONS, Manifest, manifest_paths, manifest_protos, read_manifest
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot
@@ -138,7 +138,7 @@ def _refuse_denied(store: Store, vanished: set[str]) -> None:
 
 def _named_by(manifest: Manifest) -> Iterator[str]:
     for segment in manifest.segments:
-        yield segment.directory
+        yield segment_directory(segment.uuid)
     for fragment in manifest.fragments.values():
         for path in fragment.field_files.values():
             yield f"{DATA}/{path}"
@@ -147,7 +147,7 @@ def _named_by(manifest: Manifest) -> Iterator[str]:
 def _named_in(proto: pb.Manifest, indices: pb.IndexSection) -> Iterator[str]:
     """Also data files of which no column is in use any more. Files of another base path count like the table's own."""
     for segment in segments_from_proto(indices):
-        yield segment.directory
+        yield segment_directory(segment.uuid)
     for fragment in proto.fragments:
         for file in fragment.files:
             yield f"{DATA}/{file.path}"

@@ -22,6 +22,7 @@ from pennon.format.addresses import (
     serialize_allowlist,
     split_by_fragment,
 )
+from pennon.format.base_paths import base_location, why_refused
 from pennon.format.deletions import read_deleted_offsets
 from pennon.format.failures import answering, first_line
 from pennon.format.fragment_reuse_file import check_external
@@ -218,11 +219,11 @@ class RowReader:
         if base_id is None:
             return self.store
         base, remedy = self.manifest.base_paths.get(base_id), "Restore the manifest, or an older version"
-        if base is None or not base.is_dataset_root:
-            problem = f"a file of {self.uri} lies below base path {base_id}, which is not the root of a table"
-            raise DamagedTable(problem, remedy)
+        refused = why_refused(self.location, base_id, base)
+        if base is None or refused is not None:
+            raise DamagedTable(f"a file of {self.uri} is not read: {refused}", remedy)
         try:
-            return open_store(Location.of(base.path, self.location.storage_options))
+            return open_store(base_location(self.location, base))
         except StoreUnavailable:
             raise
         except (ValueError, OSError, RuntimeError) as error:

@@ -61,7 +61,9 @@ def read_contents(store: Store, segment: IndexSegment) -> SegmentContents | None
         recorded = json.loads(text)
         if recorded["segment"] != segment.uuid:
             return None
-        fragments = read_fragment_bitmap(b64decode(recorded["fragments"], validate=True), segment.directory)
+        fragments = read_fragment_bitmap(
+            b64decode(recorded["fragments"], validate=True), store.describe(segment.directory)
+        )
         return SegmentContents(FrozenBitMap(fragments), int(recorded["row_ids_below"]))
     except (DamagedFile, ValueError, KeyError, TypeError):
         return None

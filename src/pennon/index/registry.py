@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pennon.errors import InvalidArgument, UnknownIndexType
+from pennon.format.base_paths import why_refused
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.index.bitmap.kind import BITMAP, LABEL_LIST
 from pennon.index.btree.kind import BTREE
+from pennon.index.foreign import foreign_kind
 from pennon.index.inverted.kind import INVERTED
 from pennon.index.kind import IndexKind
 from pennon.index.ngram.kind import NGRAM
@@ -61,17 +63,39 @@ def kind_of(segment: IndexSegment) -> IndexKind | None:
     return next((kind for kind in KINDS if kind.claims(segment)), None)
 
 
+def stores_addresses(snapshot: Snapshot, segment: IndexSegment) -> bool:
+    """Whether the ids in a segment's files are row addresses, which compactions change; they are stable row ids
+    otherwise. Nothing is known of kinds that nobody here has heard of: addresses is the safe answer."""
+    stable, kind = snapshot.manifest.has_stable_row_ids, kind_of(segment)
+    if kind is not None:
+        return kind.stores_addresses(segment.index_version, stable)
+    foreign = foreign_kind(segment)
+    return not (stable and foreign is not None and segment.index_version in foreign.by_row_id)
+
+
+def label_of(snapshot: Snapshot, segment: IndexSegment) -> str:
+    """What the type of a segment is called."""
+    kind = kind_of(segment)
+    if kind is not None:
+        return kind.label(snapshot, segment)
+    foreign = foreign_kind(segment)
+    return foreign.name if foreign else segment.type_url.rpartition(".")[2] or "unknown"
+
+
 def why_unusable(snapshot: Snapshot, segment: IndexSegment) -> str | None:
     """Why a segment must be skipped and its fragments scanned, None when it can be used. Only the manifest is read."""
     kind = kind_of(segment)
     if segment.damage is not None:
         return segment.damage
     if kind is None:
-        return f"unknown index type {segment.type_url or '(none)'}"
+        foreign = foreign_kind(segment)
+        name = f"{foreign.name}, which Pennon does not read" if foreign else segment.type_url or "(none)"
+        return f"unknown index type {name}"
     if segment.index_version not in kind.versions:
         return f"unsupported {kind.names[0]} version {segment.index_version}"
-    if segment.base_id is not None:
-        return "files in another table (base path)"
+    if segment.base_id is not None and segment.root is None:
+        base = snapshot.manifest.base_paths.get(segment.base_id)
+        return f"its files are not read: {why_refused(snapshot.location, segment.base_id, base)}"
     column = snapshot.columns.by_id(segment.field_id)
     if column is None:
         return "not on one column of the table"

@@ -207,6 +207,9 @@ class Catalog:
             if reason or column is None or kind is None:
                 self.skipped.append(Skipped(index.name, segment.uuid, reason or ""))
                 self._log_fallback(index.name, segment.uuid, reason or "its column was dropped", len(segment.fragments))
+                if segment.base_id is not None and segment.root is None:
+                    problem = f"index {index.name!r} of {self.snapshot.uri} is not used: {reason}"
+                    warnings.warn(problem, DamagedIndexWarning, stacklevel=3)
                 continue
             if usable and (usable[0].kind, usable[0].column) != (kind, column):
                 self.skipped.append(Skipped(index.name, segment.uuid, "of another kind than others of its name"))

@@ -13,7 +13,7 @@ from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segme
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
-from pennon.index.registry import kind_of, why_unusable
+from pennon.index.registry import label_of, why_unusable
 from pennon.wording import human_bytes
 
 
@@ -178,11 +178,10 @@ def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None)
             )
         )
     first = index.segments[0]
-    kind = kind_of(first)
     columns = [snapshot.columns.by_id(field) for field in index.fields]
     return Index(
         name=index.name,
-        type=kind.label(snapshot, first) if kind else first.type_url.rpartition(".")[2] or "unknown",
+        type=label_of(snapshot, first),
         columns=tuple(column.path if column else "(dropped)" for column in columns),
         segments=tuple(segments),
         rows_covered=manifest.rows_in(covered),

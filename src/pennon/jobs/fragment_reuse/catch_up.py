@@ -66,7 +66,7 @@ def catch_up(
     for segment in plan.segments:
         source = MergeSource(segment, FrozenBitMap(coverage_of(snapshot, segment, reuse)))
         try:
-            new = _rewrite(engine, PlanContext.of(engine, snapshot, memory_bytes), source)
+            new = rewrite_segment(engine, PlanContext.of(engine, snapshot, memory_bytes), source)
         except UnsupportedTable:
             continue  # unreadable, like segments that `why_unusable` rejects
         with delete_if_refused(snapshot, [new]):
@@ -76,8 +76,13 @@ def catch_up(
     return newest, done
 
 
-def _rewrite(engine: Engine, context: PlanContext, source: MergeSource) -> IndexSegment:
-    """From the data, where the segment's own files are damaged."""
+def rewrite_segment(engine: Engine, context: PlanContext, source: MergeSource) -> IndexSegment:
+    """A segment with its rows at today's addresses; from the data, where its own files are damaged.
+
+    Raises:
+        DamagedFile: the files are damaged, and the models that a new segment needs are in them.
+        UnsupportedTable: the files have a layout that Pennon does not read.
+    """
     try:
         return remap_segment(engine, context, source)
     except DamagedFile as error:
