@@ -17,8 +17,8 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.inverted.analysis.documents import supports_type
 from pennon.index.inverted.analysis.params import TYPE_URL, TextParams
-from pennon.index.inverted.analysis.tokenizers import supports_type
 from pennon.index.inverted.files import SegmentMetadata, read_metadata
 from pennon.index.inverted.options import Inverted
 from pennon.index.inverted.segment import InvertedSegment
@@ -40,7 +40,7 @@ class InvertedKind:
     type_url: str = TYPE_URL
     type_names: frozenset[str] = frozenset({"lance.table.invertedindexdetails", "lance.index.pb.invertedindexdetails"})
     versions: frozenset[int] = frozenset({INDEX_VERSION, 3})
-    types: str = "strings, and lists of strings"
+    types: str = "strings, lists of strings, and JSON"
 
     def claims(self, segment: IndexSegment) -> bool:
         return segment.type_name in self.type_names

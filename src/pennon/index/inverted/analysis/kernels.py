@@ -59,7 +59,7 @@ def _code_point(data: Bytes, at: Int, width: Int) -> Int:
 
 
 @compiled(uint64(GIVEN_U8, int64, int64))
-def _hash(data: Bytes, start: Int, stop: Int) -> np.uint64:
+def hash_bytes(data: Bytes, start: Int, stop: Int) -> np.uint64:
     mixed = np.uint64(0xCBF29CE484222325)
     for at in range(start, stop):
         mixed = (mixed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
@@ -67,7 +67,7 @@ def _hash(data: Bytes, start: Int, stop: Int) -> np.uint64:
 
 
 @compiled(int32(GIVEN_U8, int64, int64, uint64, *_TABLE, MADE_I64))
-def _number(
+def number_of(
     data: Bytes,
     start: Int,
     stop: Int,
@@ -150,7 +150,7 @@ def encode_words(
             number = np.int32(-1)
             if count < len(found):
                 mixed ^= mixed >> np.uint64(32)
-                number = _number(data, start, at, mixed, slots, hashes, ends, arena, state)
+                number = number_of(data, start, at, mixed, slots, hashes, ends, arena, state)
             if number < 0:
                 state[FOUND], state[ELEMENT], state[BYTE] = count, element, start
                 return False
@@ -180,8 +180,8 @@ def encode_whole(
         start, stop = starts[element], stops[element]
         number = np.int32(-1)
         if count < len(found):
-            hashed = _hash(data, start, stop)
-            number = _number(data, start, stop, hashed, slots, hashes, ends, arena, state)
+            hashed = hash_bytes(data, start, stop)
+            number = number_of(data, start, stop, hashed, slots, hashes, ends, arena, state)
         if number < 0:
             state[FOUND], state[ELEMENT] = count, element
             return False
@@ -227,7 +227,7 @@ def encode_ngrams(
                 number = np.int32(-1)
                 if count < len(found):
                     hashed = mixed ^ (mixed >> np.uint64(32))
-                    number = _number(data, at, stop, hashed, slots, hashes, ends, arena, state)
+                    number = number_of(data, at, stop, hashed, slots, hashes, ends, arena, state)
                 if number < 0:
                     # All the runs that start here come again.
                     state[FOUND], state[ELEMENT], state[BYTE] = before, element, at
