@@ -19,7 +19,7 @@ from pennon.index.inverted.analysis.tokenizers import Tokens
 from pennon.index.inverted.compiled import Int32s, Int64s
 from pennon.index.inverted.dictionary.dictionary import Terms
 from pennon.index.inverted.docs import MOST_DOCS, Docs
-from pennon.index.inverted.files import write_docs, write_lists, write_terms
+from pennon.index.inverted.files import write_partition
 from pennon.index.inverted.kernels import count_postings, place_tokens
 from pennon.index.inverted.postings.lists import PostingLists, encode
 
@@ -65,11 +65,7 @@ class PartitionBuilder:
         batches = (
             encode(lists, docs.lengths, docs.statistics) for lists in self._lists(numbers, postings, occurrences)
         )
-        return [
-            write_lists(store, directory, partition, batches, self._params.with_position),
-            write_terms(store, directory, partition, terms),
-            write_docs(store, directory, partition, docs),
-        ]
+        return write_partition(store, directory, partition, batches, lambda: terms, docs, self._params.with_position)
 
     def _terms(self) -> tuple[Terms, Int32s]:
         """Distinct terms in byte order, and of each token the place of its term, -1 where it has none."""
