@@ -28,6 +28,7 @@ from tests.support.tables import full_scan, stock_answer
 
 DIM = 8
 FRAGMENT_ROWS = 60
+WORDS = "s_words"
 FILTERS = (
     "k = 7",
     "k between 3 and 5",
@@ -102,6 +103,32 @@ def build_hnsw(table: Table) -> None:
 
 def build_ngram(table: Table) -> None:
     table.create_index("s", "NGRAM", rows_per_task=100)
+
+
+def build_words(table: Table) -> None:
+    table.create_index("s", "INVERTED", WORDS, with_position=True, rows_per_task=100)
+
+
+def texts(uri: str, *, stable: bool = False) -> None:
+    """With an inverted index of two segments, the first of three partitions; a fragment on top is not covered."""
+    plain(uri, stable=stable)
+    table = pennon.open(uri)
+    build_words(table)
+    for start in (1000, 2000):
+        lance.write_dataset(rows(FRAGMENT_ROWS, start), uri, mode="append")
+        if start < 2000:
+            table.refresh()
+            table.optimize_indices(num_indices_to_merge=0)
+    lance.dataset(uri).delete("id % 11 = 2")
+
+
+def texts_stable(uri: str) -> None:
+    texts(uri, stable=True)
+
+
+def texts_deferred(uri: str) -> None:
+    texts(uri)
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=150)
 
 
 def ngrams(uri: str, *, stable: bool = False) -> None:
@@ -250,6 +277,11 @@ SCENARIOS = [
     Scenario("merge zones", zoned, lambda t: t.optimize_indices(num_indices_to_merge=9)),
     Scenario("compact, make zones again", zoned, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("compact, zones on stable row ids", zoned_stable, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("build an INVERTED", plain, build_words),
+    Scenario("merge an INVERTED", texts, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("merge an INVERTED, stable row ids", texts_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("remap an INVERTED", texts, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("catch up an INVERTED", texts_deferred, lambda t: t.catch_up_indices()),
     Scenario("build an NGRAM", plain, build_ngram),
     Scenario("merge an NGRAM", ngrams, lambda t: t.optimize_indices(num_indices_to_merge=9)),
     Scenario("merge an NGRAM, stable row ids", ngrams_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),
@@ -329,6 +361,11 @@ def _check_answers(uri: str, now: Contents, *, stock: bool) -> None:
         assert sorted(table.scan(condition, ["id"])["id"].to_pylist()) == expected, condition
         if stock:
             assert stock_answer(uri, condition)[0] == expected, f"stock: {condition}"
+    if stock and any(index.name == WORDS for index in table.indices()):
+        for word in ("s3", "s12", "s99"):
+            found = lance.dataset(uri).to_table(columns=["id"], full_text_query=word)
+            assert sorted(found["id"].to_pylist()) == full_scan(uri, f"s = '{word}'"), word
+        assert table.audit(index_names=[WORDS]).ok
     ids = sorted(now.newest)
     vectors = np.array([now.newest[i]["v"] for i in ids], dtype=np.float32)
     query = np.full(DIM, 0.25, dtype=np.float32)

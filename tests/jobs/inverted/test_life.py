@@ -249,10 +249,17 @@ def test_deltas_and_merges_keep_the_parameters(tmp_path: Path, options: dict[str
     check(uri, phrases=positions, **options)
 
 
-@pytest.mark.parametrize("type_", [pa.large_string(), pa.string_view(), pa.list_(pa.string())], ids=str)
+@pytest.mark.parametrize(
+    "type_",
+    [
+        *(pa.large_string(), pa.string_view(), pa.list_(pa.string())),
+        *(pa.list_(pa.large_string()), pa.large_list(pa.string()), pa.large_list(pa.large_string())),
+    ],
+    ids=str,
+)
 def test_columns_of_text(tmp_path: Path, type_: pa.DataType) -> None:
-    uri, nested = str(tmp_path / "t.lance"), pa.types.is_list(type_)
-    texts = [text and text.split(",") if nested else text for text in TEXTS[:ROWS]]
+    uri, nested = str(tmp_path / "t.lance"), pa.types.is_list(type_) or pa.types.is_large_list(type_)
+    texts = [text and [*text.split(","), None] if nested else text for text in TEXTS[:ROWS]]
     table = pa.table({"id": range(ROWS), COLUMN: pa.array(texts, type_)})
     lance.write_dataset(table, uri, max_rows_per_file=FRAGMENT, data_storage_version="2.1")
     build(uri)

@@ -15,6 +15,7 @@ from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.inverted.analysis.column_types import supports_type
 from pennon.index.inverted.analysis.params import TYPE_URL, TextParams
 from pennon.index.inverted.options import Inverted
 from pennon.index.kind import KindDefaults, Query
@@ -40,11 +41,9 @@ class InvertedKind(KindDefaults):
     type_url: str = TYPE_URL
     type_names: frozenset[str] = frozenset({"lance.table.invertedindexdetails", "lance.index.pb.invertedindexdetails"})
     versions: frozenset[int] = frozenset({INDEX_VERSION, 3})
-    types: str = "strings, and lists of strings"
+    types: str = "strings, lists of strings, and JSON"
 
     def supports(self, type_: pa.DataType) -> bool:
-        from pennon.index.inverted.analysis.tokenizers import supports_type  # noqa: PLC0415
-
         return supports_type(type_)
 
     def objection(self, segment: IndexSegment) -> str | None:

@@ -19,7 +19,7 @@ from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
 from pennon.index.arrays import Flags
 from pennon.index.inverted.docs import Docs
-from pennon.index.inverted.files import PartitionFiles, SegmentMetadata, write_docs, write_metadata
+from pennon.index.inverted.files import PartitionFiles, SegmentMetadata, copy_partition, write_metadata
 from pennon.index.inverted.merge import Source, merge_partitions
 
 # The row ids of today, and which rows still exist; the first is of no meaning for those that do not.
@@ -67,15 +67,12 @@ def must_rewrite(parts: Sequence[RemappedPartition], live_fragments: BitMap, sta
 
 
 def remap_docs(
-    store: Store, source: str, target: str, metadata: SegmentMetadata, parts: Sequence[RemappedPartition]
+    store: Store, target: str, metadata: SegmentMetadata, parts: Sequence[RemappedPartition]
 ) -> list[IndexFile]:
-    """Write a segment into the directory `target` that differs from the one in `source` only in its row ids."""
+    """Write a segment into the directory `target` that differs from the one of the parts only in its row ids."""
     files: list[IndexFile] = []
     for part in parts:
-        docs = write_docs(store, target, part.files.partition, part.docs)
-        others = [name for name in part.files.names if name != docs.path]
-        files += [IndexFile(name, store.copy(f"{source}/{name}", f"{target}/{name}")) for name in others]
-        files.append(docs)
+        files += copy_partition(part.files, part.docs, store, target, part.files.partition)
     deleted = FrozenBitMap(metadata.deleted_fragments.union(*(part.dead_fragments for part in parts)))
     return [*files, write_metadata(store, target, replace(metadata, deleted_fragments=deleted))]
 

@@ -7,7 +7,7 @@ as large as memory allows, and a small table is one task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from pennon.format.manifest import Fragment
 from pennon.format.rows import SCAN_BATCH, ScanSlice
 from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot
+from pennon.index.inverted.analysis.column_types import document_kind
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.kind import INDEX_VERSION, INVERTED
 from pennon.jobs.shared.arguments import check_at_least_one
@@ -146,6 +147,7 @@ def plan_inverted(
     fragments = chosen_fragments(snapshot, fragment_ids)
     values = snapshot.sample_column(column, [f.id for f in fragments], MEASURED_ROWS, seed=0)
     value_bytes = max(8, values.nbytes // max(1, len(values)))
+    params = replace(params, lance_tokenizer=document_kind(column.type))
     target = Target(
         pin=snapshot.pin(),
         name=name or f"{column_path}_idx",

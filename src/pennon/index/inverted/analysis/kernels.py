@@ -27,6 +27,9 @@ from pennon.index.compiled import (
 )
 
 UNIQUES, FOUND, ELEMENT, BYTE = 0, 1, 2, 3
+# Bytes of a token that fit into a word next to their number.
+_SHORT = 7
+_ODD = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 _TEXTS = GIVEN_U8, GIVEN_I64, GIVEN_I64
 _TABLE = MADE_I32, MADE_U64, MADE_I64, MADE_U8
@@ -54,15 +57,27 @@ def _code_point(data: Bytes, at: Int, width: Int) -> Int:
 
 
 @compiled(uint64(GIVEN_U8, int64, int64))
-def _hash(data: Bytes, start: Int, stop: Int) -> np.uint64:
-    mixed = np.uint64(0xCBF29CE484222325)
-    for at in range(start, stop):
-        mixed = (mixed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+def hash_bytes(data: Bytes, start: Int, stop: Int) -> np.uint64:
+    """A hash of bytes [start, stop). Of up to `_SHORT` bytes, no two have the same one: their number and they are the
+    bits of one word, which is only mixed."""
+    mixed, at = np.uint64(0), start
+    while at + 8 <= stop:
+        word = np.uint64(data[at]) | np.uint64(data[at + 1]) << np.uint64(8)
+        word |= np.uint64(data[at + 2]) << np.uint64(16) | np.uint64(data[at + 3]) << np.uint64(24)
+        word |= np.uint64(data[at + 4]) << np.uint64(32) | np.uint64(data[at + 5]) << np.uint64(40)
+        word |= np.uint64(data[at + 6]) << np.uint64(48) | np.uint64(data[at + 7]) << np.uint64(56)
+        mixed = (mixed ^ word) * _ODD
+        mixed ^= mixed >> np.uint64(32)
+        at += 8
+    word = np.uint64(stop - start) << np.uint64(56)
+    for place in range(stop - at):
+        word |= np.uint64(data[at + place]) << np.uint64(8 * place)
+    mixed = (mixed ^ word) * _ODD
     return mixed ^ (mixed >> np.uint64(32))
 
 
 @compiled(int32(GIVEN_U8, int64, int64, uint64, *_TABLE, MADE_I64))
-def _number(
+def number_of(
     data: Bytes,
     start: Int,
     stop: Int,
@@ -81,6 +96,8 @@ def _number(
         if hashes[known] == hashed:
             first = ends[known]
             if ends[known + 1] - first == length:
+                if length <= _SHORT:
+                    return known
                 same = True
                 for place in range(length):
                     if arena[first + place] != data[start + place]:
@@ -124,28 +141,24 @@ def encode_words(
         state[BYTE] = -1
         while at < end:
             start = at
-            mixed = np.uint64(0xCBF29CE484222325)
             while at < end:
                 byte = data[at]
                 if byte < 0x80:
                     if not in_words[byte]:
                         break
-                    mixed = (mixed ^ np.uint64(byte)) * np.uint64(0x100000001B3)
                     at += 1
                 else:
                     width = _width(data, at, end)
                     if not in_words[_code_point(data, at, width)]:
                         break
-                    for _ in range(width):
-                        mixed = (mixed ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
-                        at += 1
+                    at += width
             if at == start:
                 at += _width(data, at, end)
                 continue
             number = np.int32(-1)
             if count < len(found):
-                mixed ^= mixed >> np.uint64(32)
-                number = _number(data, start, at, mixed, slots, hashes, ends, arena, state)
+                hashed = hash_bytes(data, start, at)
+                number = number_of(data, start, at, hashed, slots, hashes, ends, arena, state)
             if number < 0:
                 state[FOUND], state[ELEMENT], state[BYTE] = count, element, start
                 return False
@@ -175,8 +188,8 @@ def encode_whole(
         start, stop = starts[element], stops[element]
         number = np.int32(-1)
         if count < len(found):
-            hashed = _hash(data, start, stop)
-            number = _number(data, start, stop, hashed, slots, hashes, ends, arena, state)
+            hashed = hash_bytes(data, start, stop)
+            number = number_of(data, start, stop, hashed, slots, hashes, ends, arena, state)
         if number < 0:
             state[FOUND], state[ELEMENT] = count, element
             return False
@@ -211,18 +224,15 @@ def encode_ngrams(
         state[BYTE] = -1
         while at < end and not (prefix_only and at > starts[element]):
             stop, points, before = at, 0, count
-            mixed = np.uint64(0xCBF29CE484222325)
             while stop < end and points < longest:
-                for _ in range(_width(data, stop, end)):
-                    mixed = (mixed ^ np.uint64(data[stop])) * np.uint64(0x100000001B3)
-                    stop += 1
+                stop += _width(data, stop, end)
                 points += 1
                 if points < shortest:
                     continue
                 number = np.int32(-1)
                 if count < len(found):
-                    hashed = mixed ^ (mixed >> np.uint64(32))
-                    number = _number(data, at, stop, hashed, slots, hashes, ends, arena, state)
+                    hashed = hash_bytes(data, at, stop)
+                    number = number_of(data, at, stop, hashed, slots, hashes, ends, arena, state)
                 if number < 0:
                     # All the runs that start here come again.
                     state[FOUND], state[ELEMENT], state[BYTE] = before, element, at

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.index.arrays import Flags, UInt32s
+from pennon.index.inverted.analysis.documents import tokenizer_of
 from pennon.index.inverted.analysis.filters import Filters
 from pennon.index.inverted.analysis.params import TextParams
-from pennon.index.inverted.analysis.tokenizers import Tokenizer, texts_of
 
 # Beyond it the table of distinct tokens is started again.
 MOST_BYTES = 64 << 20
@@ -25,15 +25,15 @@ class TokenCounter:
         """Of each row; 0 for rows that an index has no document of."""
         if self._tokenizer.nbytes > MOST_BYTES:
             self._start_again()
-        tokens = self._tokenizer.encode(texts_of(column))
+        tokens = self._tokenizer.encode_column(column)
         known = len(self._kept)
         if self._tokenizer.uniques > known:
-            terms = self._filters.apply(self._tokenizer.strings(known))
+            terms = self._tokenizer.terms(self._filters, known)
             self._kept = np.concatenate([self._kept, terms.is_valid().to_numpy(zero_copy_only=False)])
         reached = np.zeros(len(tokens.numbers) + 1, dtype=np.int64)
         np.cumsum(self._kept[tokens.numbers], out=reached[1:])
         return np.diff(reached[tokens.documents]).astype(np.uint32)
 
     def _start_again(self) -> None:
-        self._tokenizer = Tokenizer(self._params)
+        self._tokenizer = tokenizer_of(self._params)
         self._kept: Flags = np.empty(0, dtype=np.bool_)

@@ -53,6 +53,8 @@ class Dictionary:
         self.count, self._root = (int(number) for number in np.frombuffer(content[-FOOTER:-4].tobytes(), dtype="<i8"))
         if self.count < 0 or self._root < 0:
             raise self._damaged()
+        if int(checksum(content, len(content) - 4)) != int.from_bytes(bytes(content[-4:]), "little"):
+            raise self._damaged()
 
     @property
     def nbytes(self) -> int:
