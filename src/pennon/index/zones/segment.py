@@ -43,7 +43,7 @@ from pennon.index.zones.files import (
 )
 from pennon.index.zones.points import points_of
 from pennon.index.zones.zone_map import ZoneBounds, ZoneSearch, allowed
-from pennon.wording import human_bytes, percent
+from pennon.wording import human_bytes
 
 
 class ZoneSegment(ABC):
@@ -232,7 +232,7 @@ class BloomFilterSegment(ZoneSegment):
     def describe(self) -> Description:
         parameters = (
             ("values per zone", f"{self.bloom.items:,}"),
-            ("false positives", percent(self.bloom.probability)),
+            ("false positives", f"{100 * self.bloom.probability:.3g}%"),
         )
         size = (self._size or 0) / max(len(self.zones), 1)
         text = f"A search reads every filter, {human_bytes(size)} per zone on average."
