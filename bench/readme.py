@@ -43,16 +43,11 @@ FIGURES = (
     _timed("B-tree, random int64, 100,000,000 rows", "build_large", "random int64, 100,000,000 rows"),
     _timed("B-tree, random 16-byte strings, 10,000,000 rows", "build_strings", "random 16-byte strings"),
     _timed("B-tree, `l_orderkey` of TPC-H, sorted already", "build_lineitem", "lineitem.l_orderkey"),
-    _timed("B-tree, `l_partkey` of TPC-H", "build_lineitem", "lineitem.l_partkey"),
     _timed("B-tree, `l_comment` of TPC-H", "build_lineitem", "lineitem.l_comment"),
-    Figure(
-        "joining the lookups of 1,000 ranges, 10 billion rows", "merge_lookups", "1000", None, "merge and write s", None
-    ),
     _timed("point lookup in 10,000,000 rows, warm", "points", "warm", "ms"),
     _timed("the same, in a table just opened", "points", "cold (table just opened)", "ms"),
     _timed("IVF_PQ, 500,000 x 128, 512 partitions", "vector-build", "IVF_PQ, 16 sub-vectors"),
     _timed("IVF_SQ, the same", "vector-build", "IVF_SQ"),
-    _timed("IVF_HNSW_SQ, the same", "vector-build", "IVF_HNSW_SQ"),
     Figure(
         "1,000 searches in that IVF_SQ, queries per second",
         "vector-search",
@@ -86,7 +81,7 @@ def table() -> str:
         notes.append(
             "Figures without a spread in brackets are older: the best of two to five turns, the CPU unrecorded."
         )
-    return "\n".join([*lines, "", *notes]) + "\n"
+    return "\n".join([*lines, "", " ".join(notes)]) + "\n"
 
 
 def rows(text: str) -> Iterator[dict[str, str]]:
@@ -124,7 +119,7 @@ def _on(machines: dict[str, list[str]]) -> str:
 def main() -> None:
     """Write the table into the README."""
     text = README.read_text("utf-8")
-    README.write_text(MARKED.sub(lambda _: f"{BEGIN}\n\n{table()}\n{END}", text), "utf-8")
+    README.write_text(MARKED.sub(lambda _: f"{BEGIN}\n{table()}{END}", text), "utf-8")
 
 
 if __name__ == "__main__":
