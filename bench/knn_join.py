@@ -40,7 +40,7 @@ KIND = Kind("IVF_PQ", (("num_sub_vectors", 16),))
 QUERIES, K, NPROBES = 100_000, 10, 20
 # pylance takes so long that it is given a part of the queries, asked one by one a small one.
 SLOW_SHARE = 50
-# So many queries are checked against brute force.
+# Queries that are checked against brute force.
 CHECKED = 2000
 # Too little for one task to hold the index.
 LITTLE_MEMORY = 64 << 20

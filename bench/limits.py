@@ -147,8 +147,8 @@ def _requests() -> list[tuple[object, ...]]:
             before = log.stat().st_size
             work()
             time.sleep(0.2)
-            said = log.read_bytes()[before:].decode(errors="replace")
-            rows.append((name, *_counted(said)))
+            lines = log.read_bytes()[before:].decode(errors="replace")
+            rows.append((name, *_counted(lines)))
             say(f"{name}: {rows[-1]}")
 
         table = pennon.open(uri, storage_options=options)

@@ -52,7 +52,7 @@ def optimize(choice: Choice) -> None:
 
 
 def compact(choice: Choice) -> None:
-    """Compaction with its indices remapped at once; the same compaction without indices tells what remapping costs."""
+    """Compaction with its indices remapped at once; the same compaction without indices shows what remapping costs."""
     turns = choice.turns or TURNS
     rows: list[tuple[object, ...]] = []
     cases: list[tuple[str, Callable[[], str]]] = [
@@ -243,7 +243,7 @@ def _without_indices(master: str) -> str:
 
 
 def _with_reuse(versions: int, content: pa.Table, build: Callable[[pennon.Table], object]) -> str:
-    """So many deferred compactions of the same rows, a few of them deleted before each."""
+    """Several deferred compactions of the same rows, a few of them deleted before each."""
     uri = str(fresh("reuse.lance"))
     lance.write_dataset(content, uri, max_rows_per_file=content.num_rows // 8)
     table = pennon.open(uri)

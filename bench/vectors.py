@@ -40,8 +40,8 @@ class Kind:
 
     def __str__(self) -> str:
         names = {"num_sub_vectors": "sub-vectors", "num_bits": "bits"}
-        said = [f", {value} {names[name]}" for name, value in self.options]
-        return "".join([self.index_type, *said]).replace(", 1 bits", ", 1 bit")
+        shown = [f", {value} {names[name]}" for name, value in self.options]
+        return "".join([self.index_type, *shown]).replace(", 1 bits", ", 1 bit")
 
 
 def chosen(kinds: Sequence[Kind], names: Sequence[str]) -> list[Kind]:

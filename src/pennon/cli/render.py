@@ -144,7 +144,7 @@ def print_plan(plan: Plan, output: str) -> None:
 
 
 def print_result(result: Result[Any], output: str, *, with_plan: bool = False) -> None:
-    """What a verb did: the plan it followed where that says more, else one line."""
+    """What a verb did: the plan it followed where that has more, else one line."""
     if output == "json":
         print_json(result.to_dict())
     elif with_plan:
