@@ -199,6 +199,47 @@ def test_source_is_written_in_plain_words(word: str) -> None:
     assert not mentions(rf"(?i)\b{word}\b", under="src/")
 
 
+# Words that readers of the field stumble over. Packages, drafts and papers are published, so that pages may have that.
+READ_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/", "bench/", ".github/")
+UNUSUAL = (
+    "said|told|says|tells|anew|stock|neighbours?|colours?|labelled|strange|sound",
+    "vouch(es|ed)?|carr(y|ies|ied|ying)|so many|so few|for want of|stands? (in|on|for|beside|behind)",
+)
+
+
+@pytest.mark.parametrize("words", UNUSUAL, ids=("verbs", "phrases"))
+def test_pages_are_written_in_plain_words(words: str) -> None:
+    pattern = rf"(?i)(?<![\w`_-])({words})(?![\w`_-])"
+    assert not [found for page in READ_PAGES for found in mentions(pattern, under=page)]
+
+
+def test_messages_are_written_in_plain_words() -> None:
+    """Texts of errors, plans and help pages: strings with a space in them, and what click shows of a command."""
+    found = re.compile(rf"(?i)\b({'|'.join(UNUSUAL)}|publish(es|ed)?)\b")
+    wrong = [
+        f"{module.relative_to(ROOT)}:{line}: {text}"
+        for module in modules()
+        for line, text in _messages(module)
+        if found.search(text)
+    ]
+    assert not wrong
+
+
+def _messages(module: Path) -> Iterator[tuple[int, str]]:
+    tree = ast.parse(module.read_text("utf-8"))
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    shown = room_of(module) == "cli"
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and " " in text and (shown or id(node) not in docs):
+            yield getattr(node, "lineno", 0), text
+
+
 def test_no_file_names_a_package_registry() -> None:
     assert not mentions(r"py(thon)?(pi\.org|hosted\.org)|npmjs\.(org|com)|--(extra-)?index-url [^-]")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Controls of ASCII but tab and newline, DEL, those of Latin-1, marks and overrides of direction, line separators, what
 # is not seen (zero-width characters, tags), and halves of characters, which no stream can encode.
@@ -48,6 +48,16 @@ def human_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def percent(share: float) -> str:
+    """A share with as many digits as it takes: only all is 100%, and only nothing is 0%."""
+    if share in (0.0, 1.0):
+        return f"{share:.0%}"
+    if not 0.00001 <= share <= 0.99999:
+        return "<0.001%" if share < 0.5 else ">99.999%"
+    digits = next(d for d in (1, 2, 3) if 0.0 < round(share, d + 2) < 1.0)
+    return f"{share:.{digits}%}"
+
+
 def human_age(seconds: float) -> str:
     """An age in its largest unit: `1.5 days`."""
     units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
@@ -59,6 +69,12 @@ def human_age(seconds: float) -> str:
 def plural(count: int, noun: str, many: str | None = None) -> str:
     """A count with its noun: `1 row`, `2,000 rows`."""
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def joined_names(names: Sequence[str], at_most: int = 6) -> str:
+    """Names in a sentence: `a, b and c`, or `a, b, c and 9 more`."""
+    shown = list(names) if len(names) <= at_most else [*names[: at_most - 1], f"{len(names) - at_most + 1:,} more"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -68,7 +68,7 @@ def trim(table: Table, dry_run: bool, output: str) -> None:
 def clean_orphans(table: Table, older_than: float, no_jobs_running: bool, dry_run: bool, output: str) -> None:
     """Delete index directories and data files of the table at URI that no version names: what crashed jobs have left.
 
-    A running job's files are named by no version either until it commits, and only age tells them apart. So
+    A running job's files are named by no version either until it commits, and only their age distinguishes them. So
     --older-than must be longer than the longest job. A shallow clone elsewhere that uses old files is not known here.
     """
     older = timedelta(seconds=older_than)

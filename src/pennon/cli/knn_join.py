@@ -74,7 +74,7 @@ def knn_join(
     if not out.endswith(PARQUET) and find_table(Location.of(out, storage)) is not None:
         raise InvalidArgument(f"there is a table at {out} already", "Name another place with -o")
     if not queries.endswith(PARQUET):
-        open_table(queries, storage_options=storage)  # what is wrong with it is told better here than through Spark
+        open_table(queries, storage_options=storage)  # what is wrong with it is reported better here than through Spark
     # PySpark complains of a new pandas whatever it is asked, though only Arrow is used.
     warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
     asked = _read(engine.session, queries, storage)

@@ -113,7 +113,7 @@ def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
 @click.option(
     "--every", type=duration, metavar="DURATION", help="Begin a pass so often, until interrupted: 30s, 10m, 2h, 1d."
 )
-@click.option("--passes", type=click.IntRange(min=1), hidden=True, help="Stop after so many.")
+@click.option("--passes", type=click.IntRange(min=1), hidden=True, help="Stop after this number of passes.")
 @dry_run_option
 @remap_option
 @target_option
@@ -123,7 +123,7 @@ def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
     type=click.IntRange(min=0),
     default=USUAL.min_fragments_to_compact,
     show_default=True,
-    help="Compact when it saves so many fragments, or drops enough rows.",
+    help="Compact if it saves this number of fragments, or drops enough rows.",
 )
 @click.option("--no-compact", is_flag=True, help="Leave fragments as they are.")
 @click.option("--no-optimize", is_flag=True, help="Leave segments as they are.")

@@ -43,7 +43,7 @@ def on_table(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def listener() -> ProgressListener | None:
-    """Who is told of progress: the error stream, unless the user wants none. Results have the output to themselves."""
+    """Where progress is shown: on the error stream, unless the user wants none. The output is for results."""
     return None if settings_of().quiet else progress_for_terminal()
 
 

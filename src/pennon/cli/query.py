@@ -39,7 +39,7 @@ def scan(table: Table, filter_: str | None, columns: str | None, limit: int | No
         return
     render.print_rows(rows)
     if rows.num_rows == limit:
-        render.console.print(f"(the first {limit:,} rows; --limit shows more, --count tells how many there are)")
+        render.console.print(f"(the first {limit:,} rows; --limit shows more, --count gives their number)")
 
 
 @verb(
@@ -48,10 +48,10 @@ def scan(table: Table, filter_: str | None, columns: str | None, limit: int | No
 )
 @on_table
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
-@click.option("--analyze", is_flag=True, help="Run the scan too, and say what it touched.")
+@click.option("--analyze", is_flag=True, help="Run the scan too, and show what it read.")
 @output_option
 def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> None:
-    """Tell how a scan of the table at URI would go."""
+    """Show how a scan of the table at URI would be done."""
     explanation = table.explain(filter_, analyze=analyze)
     render.print_json(explanation.to_dict()) if output == "json" else render.console.print(str(explanation))
 
@@ -80,8 +80,8 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
 )
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all but COLUMN]")
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
-@click.option("--explain", "explained", is_flag=True, help="Tell how it would go and stop.")
-@click.option("--analyze", is_flag=True, help="Tell how it went.")
+@click.option("--explain", "explained", is_flag=True, help="Show how it would be done, and stop.")
+@click.option("--analyze", is_flag=True, help="Show how it was done.")
 @output_option
 def search(
     table: Table,

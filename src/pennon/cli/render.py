@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import IO, Any
 
 import click
 import pyarrow as pa
@@ -20,7 +20,7 @@ from rich.text import Text
 from pennon.jobs.results import Plan, Result
 from pennon.query.inventory import Index, ReuseInfo
 from pennon.secrets import redact
-from pennon.wording import escape_controls, human_bytes, in_json, in_line, plural
+from pennon.wording import escape_controls, human_bytes, in_json, in_line, percent, plural
 
 
 class Screen(Console):
@@ -34,8 +34,8 @@ class Screen(Console):
 console = Screen(markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-def print_json(value: Any) -> None:
-    click.echo(_json(value, indent=2))
+def print_json(value: Any, file: IO[str] | None = None) -> None:
+    click.echo(_json(value, indent=2), file)
 
 
 def print_json_line(value: Any) -> None:
@@ -65,7 +65,7 @@ def print_indices(indices: Iterable[Index]) -> None:
             Text(in_line(index.type)),
             Text(in_line(", ".join(index.columns))),
             str(len(index.segments)),
-            f"{index.coverage:.1%}",
+            percent(index.coverage),
             f"{index.rows_covered:,}",
             human_bytes(index.size_bytes),
             created.strftime("%Y-%m-%d") if created else "",
@@ -144,7 +144,7 @@ def print_plan(plan: Plan, output: str) -> None:
 
 
 def print_result(result: Result[Any], output: str, *, with_plan: bool = False) -> None:
-    """What a verb did: the plan it followed where that says more, else one line."""
+    """What a verb did: the plan it followed where that has more, else one line."""
     if output == "json":
         print_json(result.to_dict())
     elif with_plan:

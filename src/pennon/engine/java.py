@@ -59,5 +59,5 @@ def _version(executable: str) -> int:
     if answer.returncode != 0 or version is None:
         # A stub without a Java behind it (macOS ships one) complains instead of naming a version.
         first_line = next((line.strip() for line in said.splitlines() if line.strip()), "nothing")
-        raise JavaNotFound(f"{executable} does not tell its version; it says: {first_line}", REMEDY)
+        raise JavaNotFound(f"{executable} does not print its version, but: {first_line}", REMEDY)
     return int(version[1])

@@ -31,7 +31,7 @@ def check_footer(read: Read, size: int, where: str) -> None:
     try:
         _check(_Ending(read, size))
     except (ValueError, struct.error) as error:
-        raise DamagedFile(f"{where} is no sound Lance file: {error}", "Rebuild the index") from error
+        raise DamagedFile(f"{where} is not a valid Lance file: {error}", "Rebuild the index") from error
 
 
 def container_version(read: Read, size: int) -> tuple[int, int] | None:

@@ -261,7 +261,7 @@ class RowReader:
                 try:
                     check_sequence(fragment.inline_row_ids or b"", fragment.physical_rows)
                 except ValueError as error:
-                    raise DamagedTable(f"fragment {fragment.id} of {self.uri} has no sound row ids: {error}") from error
+                    raise DamagedTable(f"fragment {fragment.id} of {self.uri} has invalid row ids: {error}") from error
         return self.dataset
 
     def _fragment(self, fragment: int) -> lance.LanceFragment:

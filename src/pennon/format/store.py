@@ -64,7 +64,7 @@ class Location:
         register_secrets(self.uri, dict(self.options))
         if urlparse(self.uri).scheme == "memory":
             raise InvalidArgument(
-                "memory:// tables are private to one handle and cannot carry an index",
+                "memory:// tables are private to one handle and cannot have an index",
                 "Use a local path or an object store",
             )
 

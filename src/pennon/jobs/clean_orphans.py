@@ -62,12 +62,12 @@ class CleanedOrphans(Displayed):
 
 
 def clean_orphans(snapshot: Snapshot, older_than: timedelta, *, no_jobs_running: bool, dry_run: bool) -> CleanedOrphans:
-    """With `no_jobs_running` the user vouches for what age stands for otherwise: that nobody will commit them."""
+    """With `no_jobs_running` the caller confirms what otherwise follows from age: that no job will commit them."""
     if older_than < timedelta(0):
         raise InvalidArgument(f"older_than must not be negative, but is {older_than}")
     seconds = older_than.total_seconds()
     if not (no_jobs_running or dry_run):
-        refuse_young(seconds, "say that no job is running on this table (no_jobs_running, --no-jobs-running)")
+        refuse_young(seconds, "confirm that no job is running on this table (no_jobs_running, --no-jobs-running)")
     clean = _planned if dry_run else delete_orphans
     done = clean(snapshot, seconds, unknown_age=no_jobs_running)
     return CleanedOrphans(snapshot.uri, older_than, done.deleted, done.kept, dry_run)

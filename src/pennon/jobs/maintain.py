@@ -9,7 +9,7 @@ beside others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
@@ -27,7 +27,8 @@ from pennon.jobs.fragment_reuse.trim import may_trim, trim
 from pennon.jobs.kinds import PlanContext
 from pennon.jobs.optimize.optimize import optimize
 from pennon.jobs.optimize.plan import plan_optimize
-from pennon.wording import human_age, human_bytes, in_line, plural
+from pennon.jobs.optimize.steps import IndexStep
+from pennon.wording import human_age, human_bytes, in_line, joined_names, plural
 
 # Attempts at a step that conflicts with other writers; each is planned again.
 ATTEMPTS = 3
@@ -181,9 +182,7 @@ class _Pass:
             return Decision("optimize", False, "switched off")
         plan = plan_optimize(PlanContext.without_starting(self.engine, self.snapshot, self.memory_bytes))
         if not plan.due:
-            return Decision(
-                "optimize", False, "; ".join(step.summary for step in plan.steps) or "the table has no indices"
-            )
+            return Decision("optimize", False, _grouped(plan.steps) or "the table has no indices")
 
         def run() -> str:
             planned = plan_optimize(PlanContext.of(self.engine, self.snapshot, self.memory_bytes))
@@ -191,7 +190,7 @@ class _Pass:
             rows = sum(step.rows for step in planned.due)
             return f"{plural(len(planned.due), 'index', 'indices')} optimized, {rows:,} rows written"
 
-        return self._decide("optimize", "; ".join(step.summary for step in (*plan.due, *plan.skipped)), run, dry_run)
+        return self._decide("optimize", _grouped((*plan.due, *plan.skipped)), run, dry_run)
 
     def catch_up(self, *, dry_run: bool) -> Decision:
         reuse, policy = read_fragment_reuse(self.snapshot), self.policy
@@ -291,3 +290,11 @@ class _Pass:
                 outcome, status = f"failed: {error}", Status.FAILED
                 break
         return Decision(step, True, reason, outcome, time.monotonic() - started, status)
+
+
+def _grouped(steps: Sequence[IndexStep]) -> str:
+    """What each index needs, in one line; indices that need the same are named together."""
+    names: dict[str, list[str]] = {}
+    for step in steps:
+        names.setdefault(step.work_summary, []).append(step.name)
+    return in_line("; ".join(f"{joined_names(some)}: {work}" for work, some in names.items()))

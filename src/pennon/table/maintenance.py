@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from pennon.format.cleanup import ORPHAN_AGE
 from pennon.jobs.audit.audit import RECALL_QUERIES, audit
@@ -23,6 +23,7 @@ from pennon.jobs.optimize.plan import plan_optimize
 from pennon.jobs.optimize.steps import OptimizePlan
 from pennon.jobs.results import Result, TrimResult
 from pennon.jobs.shared.budget import task_memory
+from pennon.report.data import to_data
 from pennon.report.facts import collect
 from pennon.report.page import page
 from pennon.table.handle import TableHandle
@@ -259,6 +260,16 @@ class MaintenanceVerbs(TableHandle):
     def report(self) -> str:
         """An HTML page of this version's fragments and indices, and of what `maintain` would do. Starts no Spark."""
         return page(collect(self._snapshot))
+
+    def report_data(self) -> dict[str, Any]:
+        """The figures of the report as values for JSON: `status` is good, warn or bad. Starts no Spark.
+
+        Returns:
+            Rows, fragments, every index with its coverage, segments and their measures, what `maintain` would do, and
+            the history of the indices, as `pennon report --output json` prints them.
+
+        """
+        return to_data(collect(self._snapshot))
 
     def audit(
         self,

@@ -16,16 +16,16 @@ from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_set import RowSet
 from pennon.format.store import Store
+from pennon.index.bitmap.description import describe_bitmaps
 from pennon.index.bitmap.files import BitmapFile
 from pennon.index.bitmap.row_map import FEW_MAPS, REMEDY, Maps, listed, remapped, to_row_set
 from pennon.index.bounds import Bounds
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition, HasLabels
-from pennon.index.description import Chart, Description
+from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
 from pennon.index.value_order import SortedValues, order_of
-from pennon.wording import plural
 
 Rows = npt.NDArray[np.int64]
 
@@ -105,14 +105,7 @@ class BitmapSegment:
                 yield ids
 
     def describe(self) -> Description:
-        pages, values = self.file.pages, self.file.rows
-        measures: dict[str, int | float] = {"values": values, "pages": len(pages.stops)}
-        text = f"{values:,} in {plural(len(pages.stops), 'page')}"
-        if pages.ids is not None:
-            measures["rows"] = int(pages.ids.sum())
-            text += f", with {measures['rows']:,} rows"
-        chart = Chart(plural(values, "value"), "Values", f"{text}.")
-        return Description((("values", f"{values:,}"),), measures, chart)
+        return describe_bitmaps(self.file)
 
     def _rows(self, condition: Condition) -> Rows:
         if not isinstance(condition, ColumnRanges):

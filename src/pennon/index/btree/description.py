@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 
 from pennon.index.btree.lookup import PageLookup
 from pennon.index.description import Chart, Description, in_order, skew
-from pennon.wording import plural
 
 
 def describe_lookup(lookup: PageLookup) -> Description:
@@ -22,17 +21,16 @@ def describe_lookup(lookup: PageLookup) -> Description:
         "pages_of_one_value": single,
         "range_skew": skew(sizes) if len(sizes) else 1.0,
     }
-    parameters = (("rows a page", f"{lookup.batch_size:,}"), ("ranges", f"{len(sizes):,}"))
-    text = f"{single:,} with a single value, {with_nulls:,} with NULLs."
+    parameters = (("rows per page", f"{lookup.batch_size:,}"), ("ranges", f"{len(sizes):,}"))
     if not lookup.pages:
         chart = Chart("Pages", "Pages", "There are none: no row had to be indexed.")
     elif len(sizes) == 1:
-        chart = Chart(f"{plural(lookup.pages, 'page')} in 1 range", "Pages", text)
+        chart = Chart("Pages", "Pages", "")
     else:
         chart = Chart(
-            f"{plural(lookup.pages, 'page')} in {plural(len(sizes), 'range')}",
             "Pages of each range",
-            f"The largest range has {measures['range_skew']:.2f} times the mean. Pages: {text}",
+            "Pages of each range",
+            f"The largest range has {measures['range_skew']:.2f} times the mean.",
             in_order(sizes.tolist(), "range", "page"),
             ("lowest values", "highest"),
         )

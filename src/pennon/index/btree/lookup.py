@@ -198,7 +198,7 @@ def read_lookup(file: LanceFile, value_type: pa.DataType) -> PageLookup:
     except (ArithmeticError, LookupError, RecursionError, ValueError, TypeError) as error:
         raise DamagedFile(f"{where} has unreadable metadata: {error}", "Rebuild the index") from error
     if batch_size < 1:
-        raise DamagedFile(f"{where} says that a page has {batch_size} rows", "Rebuild the index")
+        raise DamagedFile(f"{where} records pages of {batch_size} rows", "Rebuild the index")
     digests = _read_digests(table, file)
     return PageLookup(mins, maxs, null_counts.to_numpy(), batch_size, ranges, where, digests)
 

@@ -199,7 +199,7 @@ class Sequence:
         as_written = not stored_ids.null_count and self.lookup.has_rows(start, stop, [values, stored_ids])
         if not as_written or not self._is_as_told(values, start, stop):
             raise DamagedFile(
-                f"a page of {start} to {stop - 1} in {opened.where} is not what the lookup says", "Rebuild the index"
+                f"a page of {start} to {stop - 1} in {opened.where} does not match the lookup", "Rebuild the index"
             )
         nulls, ids = values.null_count, stored_ids.to_numpy()
         return Run(ids[:nulls], values.slice(nulls).cast(exchange_type(self._type)), ids[nulls:])
@@ -241,7 +241,7 @@ class Sequence:
                 )
             expected = -(-opened.num_rows // self.lookup.batch_size)
             if expected != file.pages:
-                raise DamagedFile(f"{opened.where} has {expected} pages, its lookup says {file.pages}")
+                raise DamagedFile(f"{opened.where} has {expected} pages, its lookup records {file.pages}")
             self._files[file.name] = opened
         return self._files[file.name]
 

@@ -159,7 +159,7 @@ class BTreeSegment:
         opened = self._file(file.name)
         expected = -(-opened.num_rows // size)
         if expected != file.pages:
-            raise DamagedFile(f"{opened.where} has {expected} pages, its lookup says {file.pages}")
+            raise DamagedFile(f"{opened.where} has {expected} pages, its lookup records {file.pages}")
         first_row = (start - file.first_page) * size
         last_row = min((stop - file.first_page) * size, opened.num_rows)
         table = opened.read(first_row, last_row - first_row)
@@ -190,7 +190,7 @@ class BTreeSegment:
             low, high = lookup.mins[page], lookup.maxs[page]
             sound = same_value(present[-1], high) and (not low.is_valid or nulls > 0 or same_value(present[0], low))
         if not sound:
-            raise DamagedFile(f"page {page} in {where} is not what the lookup says", REMEDY)
+            raise DamagedFile(f"page {page} in {where} does not match the lookup", REMEDY)
         return Page(ids[:nulls].copy(), SortedValues(present), ids[nulls:].copy())
 
     def _load_lookup(self) -> tuple[PageLookup, int]:

@@ -15,12 +15,12 @@ from pennon.format.row_set import RowSet
 from pennon.format.store import Store
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import Condition, ContainsText
-from pennon.index.description import Chart, Description
+from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
-from pennon.index.ngram.files import PostingsFile
+from pennon.index.ngram.description import describe_tokens
+from pennon.index.ngram.files import POSTINGS_FILE, PostingsFile
 from pennon.index.ngram.tokens import tokens_of
-from pennon.wording import plural
 
 # Of a very long text this many tokens are looked up. The filter is checked on the rows anyway.
 MOST_TOKENS = 64
@@ -63,9 +63,7 @@ class NGramSegment:
                 yield np.frombuffer(ids[start : start + LISTED].to_array(), dtype=np.uint64)
 
     def describe(self) -> Description:
-        text = "Each has the rows whose text has its three letters or digits in sequence."
-        chart = Chart(plural(len(self.tokens), "posting list"), "Posting lists", text)
-        return Description((("letters a token", "3"),), {"tokens": len(self.tokens)}, chart)
+        return describe_tokens(self.tokens, self._file, self._segment.file_sizes.get(POSTINGS_FILE))
 
     def _lists(self, condition: Condition) -> list[BitMap64]:
         """Posting lists of the condition's tokens; none where a token has no rows."""

@@ -43,15 +43,13 @@ def _partitions(files: VectorFiles) -> tuple[dict[str, int | float], Chart]:
         # Rows that a probe reads, in units of what it would read if all partitions were alike.
         "imbalance": squares * count / rows**2 if rows else 1.0,
     }
-    note = f"{plural(empty, 'is', 'are')} empty. " if empty else ""
     bars = histogram(lengths, "partition", "row")
     mean = rows / count if count else 0.0
     chart = Chart(
         f"{plural(count, 'partition')} by size",
         "Partitions by number of rows",
-        f"The largest has {measures['skew']:.1f} times the mean of {mean:,.0f} rows; the median is "
-        f"{measures['median_rows']:,}. {note}A probe reads {measures['imbalance']:.2f} times what it would if all were"
-        " alike.",
+        f"The largest has {measures['skew']:.1f} times the mean of {mean:,.0f} rows. A probe reads "
+        f"{measures['imbalance']:.2f} times what it would if all were alike.",
         bars,
         ("0 rows", f"{int(lengths.max(initial=0)):,} rows"),
     )

@@ -23,7 +23,7 @@ from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
 from pennon.index.zones.bloom import hash_values, may_hold, may_hold_each
 from pennon.index.zones.cutting import Mask, Positions, Zones
-from pennon.index.zones.description import describe_zones
+from pennon.index.zones.description import describe_zone_map, describe_zones
 from pennon.index.zones.details import ZoneMapDetails
 from pennon.index.zones.files import (
     BLOOM_FILE,
@@ -43,6 +43,7 @@ from pennon.index.zones.files import (
 )
 from pennon.index.zones.points import points_of
 from pennon.index.zones.zone_map import ZoneBounds, ZoneSearch, allowed
+from pennon.wording import human_bytes
 
 
 class ZoneSegment(ABC):
@@ -165,7 +166,7 @@ class ZoneMapSegment(ZoneSegment):
         return found | pc.is_null(values).to_numpy(zero_copy_only=False) if self.has_null_map else found
 
     def describe(self) -> Description:
-        return describe_zones(self.zones, (("rows a zone", f"{self.rows_per_zone:,}"),))
+        return describe_zone_map(self.zone_map, (("rows per zone", f"{self.rows_per_zone:,}"),))
 
     def _matching(self, asked: ColumnRanges) -> Mask:
         if asked.is_everything:
@@ -230,10 +231,12 @@ class BloomFilterSegment(ZoneSegment):
 
     def describe(self) -> Description:
         parameters = (
-            ("values a zone", f"{self.bloom.items:,}"),
-            ("false positives", f"{self.bloom.probability:g}"),
+            ("values per zone", f"{self.bloom.items:,}"),
+            ("false positives", f"{100 * self.bloom.probability:.3g}%"),
         )
-        return describe_zones(self.zones, parameters)
+        size = (self._size or 0) / max(len(self.zones), 1)
+        text = f"A search reads every filter, {human_bytes(size)} per zone on average."
+        return describe_zones(self.zones, parameters, text=text)
 
     def allows(self, zones: Positions, values: pa.Array) -> Mask:
         found = np.full(len(zones), self.has_null_map) | self.bloom.has_null[zones]

@@ -82,10 +82,15 @@ class IndexStep:
     @property
     def summary(self) -> str:
         """One line."""
+        return in_line(f"{self.name}: {self.work_summary}")
+
+    @property
+    def work_summary(self) -> str:
+        """The line without the index's name."""
         if not self.due:
-            return in_line(f"{self.name}: {'skipped' if self.skipped else 'nothing to do'}, {self.reason}")
+            return f"{'skipped' if self.skipped else 'nothing to do'}, {self.reason}"
         what = f"{plural(self.segments, 'segment')} -> {self.segments_after}"
-        return in_line(f"{self.name}: {self.action}, {what}, {self.rows:,} rows written ({self.reason})")
+        return f"{self.action}, {what}, {self.rows:,} rows written ({self.reason})"
 
     def __str__(self) -> str:
         lines = [self.summary]

@@ -295,7 +295,7 @@ def read_kind(store: Store, directory: str, sizes: Mapping[str, int]) -> tuple[V
     try:
         return _read_kind(file.metadata)
     except (LookupError, AttributeError, RecursionError, TypeError, ValueError) as error:
-        raise DamagedFile(f"{file.where} does not say what kind of index it holds", "Rebuild the index") from error
+        raise DamagedFile(f"{file.where} does not record its kind of index", "Rebuild the index") from error
 
 
 def _read_kind(metadata: Mapping[str, str]) -> tuple[VectorKind, Metric]:

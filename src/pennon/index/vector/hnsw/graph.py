@@ -148,7 +148,7 @@ class HnswGraph:
             return _from_columns(columns, metadata)
         except (ArithmeticError, AttributeError, InvalidArgument, LookupError, TypeError, ValueError) as error:
             remedy = "Rebuild the index with create_index(replace=True)"
-            raise DamagedFile(f"{where} does not hold a sound HNSW graph: {error}", remedy) from error
+            raise DamagedFile(f"{where} does not hold a valid HNSW graph: {error}", remedy) from error
 
 
 def _from_columns(columns: pa.Table | pa.RecordBatch, metadata: str) -> HnswGraph:
