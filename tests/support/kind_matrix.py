@@ -3,7 +3,6 @@ share files with another one. Each verb finds work to do; what it did to each in
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -110,17 +109,13 @@ def make(path: Path, kinds: Sequence[str], *, stable: bool) -> Matrix:
 
 
 def laid_out(base: Matrix, layout: str, directory: Path) -> Matrix:
-    """A table of this layout with the indices of another, which stays as it is."""
+    """The table itself, or one made of it, which uses its files."""
+    dataset = lance.dataset(base.uri)
     if layout == "shallow clone":
         clone = str(directory / "clone.lance")
-        dataset = lance.dataset(base.uri)
         dataset.shallow_clone(clone, dataset.version)
         return Matrix(clone, base.kinds)
-    copy = str(directory / "copy.lance")
-    shutil.copytree(base.uri, copy)
-    if layout == "branch":
-        return Matrix(lance.dataset(copy).create_branch("one").uri, base.kinds)
-    return Matrix(copy, base.kinds, base.stable)
+    return Matrix(dataset.create_branch("one").uri, base.kinds) if layout == "branch" else base
 
 
 def outcomes(matrix: Matrix, layout: str) -> dict[str, dict[str, str]]:

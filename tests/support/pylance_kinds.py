@@ -97,7 +97,8 @@ class PylanceKind:
         if isinstance(self.type, str) and self.type.startswith("IVF"):
             dataset.create_index(column, self.type, name=name, num_partitions=2, **self.options)
         else:
-            dataset.create_scalar_index(column, self.type, name=name, **self.options)
+            type_: Any = self.type
+            dataset.create_scalar_index(column, type_, name=name, **self.options)
 
     def ask(self, dataset: lance.LanceDataset, column: str | None = None) -> Answer:
         """What pylance finds through its index."""

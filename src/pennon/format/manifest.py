@@ -46,13 +46,15 @@ class DeletionFile:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A horizontal slice of the table. `field_files` names the data file that holds each field id."""
+    """A horizontal slice of the table. `field_files` names the data file that holds each field id; lists and structs
+    are not in it, only what is below them. `was_replaced` where a column lies in a newer file than it did first."""
 
     id: int
     physical_rows: int
     deletion_file: DeletionFile | None
     field_files: Mapping[int, str] = field(repr=False)
     inline_row_ids: bytes | None = field(default=None, repr=False)
+    was_replaced: bool = False
 
     @property
     def num_deleted_rows(self) -> int:
@@ -102,6 +104,30 @@ class Manifest:
                 "Restore the manifest, or an older version",
             )
         return first
+
+    @cached_property
+    def _children(self) -> Mapping[int, list[int]]:
+        children: dict[int, list[int]] = {}
+        for proto in self.fields:
+            children.setdefault(proto.parent_id, []).append(proto.id)
+        return children
+
+    def is_nested(self, field_id: int) -> bool:
+        """Whether a column has fields below it."""
+        return field_id in self._children
+
+    def column_files(self, fragment: int, field_id: int) -> dict[int, str] | None:
+        """The files of a fragment that hold a column, by its id and those below it; None without such a fragment."""
+        found = self.fragments.get(fragment)
+        if found is None:
+            return None
+        held, left = dict[int, str](), [field_id]
+        while left:
+            each = left.pop()
+            left += self._children.get(each, ())
+            if each in found.field_files:
+                held[each] = found.field_files[each]
+        return held
 
     def rows_in(self, fragments: BitMap) -> int:
         return sum(self.fragments[f].live_rows for f in fragments if f in self.fragments)
@@ -221,4 +247,5 @@ def _fragment(proto: pb.DataFragment, where: str) -> Fragment:
         deletion = DeletionFile(d.file_type == 1, d.read_version, d.id, d.num_deleted_rows, base)
     # A negative id marks a column of the file that a newer file replaces.
     field_files = {f: file.path for file in proto.files for f in file.fields if f >= 0}
-    return Fragment(proto.id, proto.physical_rows, deletion, field_files, proto.inline_row_ids or None)
+    replaced = any(f < 0 for file in proto.files for f in file.fields)
+    return Fragment(proto.id, proto.physical_rows, deletion, field_files, proto.inline_row_ids or None, replaced)

@@ -143,8 +143,9 @@ class MaintenanceVerbs(TableHandle):
         """Join small fragments and drop deleted rows, on Spark; indices follow.
 
         Args:
-            remap: how indices follow. `"immediate"` rewrites them in the same transaction, `"deferred"` records in the
-                Fragment Reuse Index where rows went, `"drop"` gives up coverage of what was rewritten.
+            remap: how indices follow. `"immediate"` rewrites them in the same transaction, or records in the Fragment
+                Reuse Index where rows went for those that it cannot rewrite; `"deferred"` only records it; `"drop"`
+                gives up coverage of what was rewritten.
             task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
             dry_run: plan only.
             **options: those of pylance's compaction: `target_rows_per_fragment`, `materialize_deletions`,

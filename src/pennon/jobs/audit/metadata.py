@@ -12,7 +12,12 @@ from pennon.errors import DamagedFile, UnsupportedTable
 from pennon.format.cleanup import orphans
 from pennon.format.index_metadata import IndexSegment, LogicalIndex
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse.coverage import effective_coverage, trusted_coverage, untrusted_coverage
+from pennon.index.fragment_reuse.coverage import (
+    changed_in_place,
+    effective_coverage,
+    trusted_coverage,
+    untrusted_coverage,
+)
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.registry import kind_of, why_unusable
 from pennon.jobs.audit.report import Action, Finding, Severity
@@ -45,6 +50,12 @@ def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse
         usable.append((segment, effective_coverage(segment, snapshot, reuse, index.segments)))
         listed = BitMap(trusted_coverage(segment))
         moved = reuse.effective(listed) if reuse else listed
+        if changed := changed_in_place(segment, snapshot, moved & snapshot.manifest.live):
+            said = (
+                f"it claims to cover {plural(len(changed), 'fragment')} ({some(changed)}) whose column was changed in"
+                " place since: pylance returns the old values"
+            )
+            findings.append(Finding(Severity.ERROR, index.name, (segment.uuid,), said, REBUILT, Action.REBUILD))
         gone = moved - snapshot.manifest.live
         if gone:
             said = f"it covers {plural(len(gone), 'fragment')} that left the table ({some(gone)})"

@@ -15,7 +15,7 @@ from pennon.errors import CommitConflict, InvalidArgument, PennonError
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.coverage import changed_in_place, effective_coverage
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.jobs.audit.report import Action, Finding
 from pennon.jobs.kinds import PlanContext
@@ -74,6 +74,8 @@ def _replace(
     snapshot, name, jobs = context.snapshot, leaving[0].name, jobs_of(leaving[0])
     reuse = read_fragment_reuse(snapshot)
     covered = BitMap().union(*(effective_coverage(s, snapshot, reuse, (*leaving, *staying)) for s in leaving))
+    live = snapshot.manifest.live
+    covered |= BitMap().union(*(changed_in_place(s, snapshot, BitMap(s.fragments) & live) for s in leaving))
     covered -= BitMap().union(*(effective_coverage(s, snapshot, reuse, (*leaving, *staying)) for s in staying))
     if not covered and staying:
         return commit_change(snapshot, ReplaceSegments.of(name, [], leaving))

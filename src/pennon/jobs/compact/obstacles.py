@@ -11,7 +11,7 @@ from pennon.format.compaction import CompactionTask
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.index.foreign import foreign_kind
-from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.coverage import changed_in_place, effective_coverage
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.index.registry import kind_of, stores_addresses, why_unusable
 from pennon.wording import in_line, plural
@@ -42,8 +42,9 @@ class Obstacle:
 def obstacles(base: Snapshot, remap: str) -> list[Obstacle]:
     """What a compaction of this version that remaps indices this way must leave alone."""
     if remap == "drop":
-        return []
-    found = _unrecordable(base)
+        # Coverage by stable row id moves on even then.
+        return _stale(base) if base.manifest.has_stable_row_ids else []
+    found = [*_stale(base), *_unrecordable(base)]
     for segment, fragments in fragile_segments(base) if not base.manifest.has_stable_row_ids else ():
         readable = why_unusable(base, segment) is None
         # At once it is rewritten without the deleted rows, before those are dropped.
@@ -63,6 +64,20 @@ def fragile_segments(base: Snapshot) -> list[tuple[IndexSegment, BitMap]]:
             fragments = effective_coverage(segment, base, reuse) & marked
             if fragments:
                 found.append((segment, fragments))
+    return found
+
+
+def _stale(base: Snapshot) -> list[Obstacle]:
+    """Coverage of values that are not there any more. Nothing would show it in the fragments that replace these."""
+    reuse, found = read_fragment_reuse(base), list[Obstacle]()
+    for segment in base.manifest.user_segments:
+        listed = BitMap(segment.fragments) if reuse is None else reuse.effective(BitMap(segment.fragments))
+        changed = changed_in_place(segment, base, listed & base.manifest.live)
+        if changed:
+            reason = (
+                f"index {segment.name} claims to cover values of theirs that were changed in place; optimize it first"
+            )
+            found.append(Obstacle(segment.name, changed, in_line(reason)))
     return found
 
 

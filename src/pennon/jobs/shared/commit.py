@@ -173,13 +173,13 @@ def _still_covered(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> I
 
 
 def _unchanged(scanned: Snapshot, now: Snapshot, reuse: FragmentReuse | None, fragment: int, field: int) -> bool:
-    before = scanned.manifest.fragments.get(fragment)
+    before = scanned.manifest.column_files(fragment, field)
     if before is None:
         # The fragment was not read: the entry of an old segment is committed again, with the bitmap it had.
         return True
-    after = now.manifest.fragments.get(fragment)
+    after = now.manifest.column_files(fragment, field)
     if after is not None:
-        return before.field_files.get(field) == after.field_files.get(field)
+        return before == after
     if reuse is None or fragment not in reuse.old_fragments:
         # Deleted as a whole, or compacted without an address map.
         return False
@@ -188,15 +188,15 @@ def _unchanged(scanned: Snapshot, now: Snapshot, reuse: FragmentReuse | None, fr
 
 def _unchanged_until_moved(scanned: Snapshot, newest: int, fragment: int, field: int) -> bool:
     """Whether a fragment that a deferred compaction moved kept its column until then."""
-    before = scanned.manifest.fragments[fragment].field_files.get(field)
+    before = scanned.manifest.column_files(fragment, field)
     for version in range(scanned.version + 1, newest):
         try:
             manifest = read_manifest(scanned.store, version)
         except (TableNotFound, DamagedFile):
             return False
-        current = manifest.fragments.get(fragment)
+        current = manifest.column_files(fragment, field)
         if current is None:
             return True
-        if current.field_files.get(field) != before:
+        if current != before:
             return False
     return True

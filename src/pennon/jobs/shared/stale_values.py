@@ -16,8 +16,8 @@ from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, UnsupportedTable
 from pennon.format.addresses import Addresses, fragment_of
+from pennon.format.history import oldest_version_with
 from pennon.format.index_metadata import IndexSegment
-from pennon.format.manifest import Manifest, manifest_paths, read_manifest
 from pennon.format.segment_contents import read_contents
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import SHARED_CACHE, ByteCache
@@ -38,12 +38,12 @@ def held_fragments(base: Snapshot, segment: IndexSegment, among: BitMap, reuse: 
     if kind.stores_addresses(segment.index_version, base.manifest.has_stable_row_ids):
         if recorded is not None:
             return among & _reached(BitMap(recorded.fragments), reuse)
-        oldest = _oldest_version_with(base, segment)
+        oldest = oldest_version_with(base, segment)
         # Older writers do not record the highest id.
         highest = max([oldest.max_fragment_id, *oldest.fragments])
         suspects = among & _reached(BitMap(range(highest + 1)), reuse)
         return _confirmed(suspects, lambda: _reached(_stored_fragments(base, segment), reuse)) if readable else suspects
-    below = recorded.row_ids_below if recorded else _oldest_version_with(base, segment).next_row_id
+    below = recorded.row_ids_below if recorded else oldest_version_with(base, segment).next_row_id
     suspects = BitMap(f for f in among if int(base.row_ids(f).min(initial=below)) < below)
     return _confirmed(suspects, lambda: _located_fragments(base, segment)) if readable else suspects
 
@@ -91,21 +91,6 @@ def _reached(fragments: BitMap, reuse: FragmentReuse | None) -> BitMap:
 
 def _union(parts: Iterable[BitMap]) -> BitMap:
     return BitMap().union(*parts)
-
-
-def _oldest_version_with(base: Snapshot, segment: IndexSegment) -> Manifest:
-    """An old version that has the segment, as a rule the oldest there is: its files hold nothing that came later."""
-    versions = sorted(v for v in manifest_paths(base.store) if v <= base.version)
-    low, high = 0, len(versions) - 1
-    oldest = base.manifest
-    while low < high:
-        middle = (low + high) // 2
-        manifest = read_manifest(base.store, versions[middle])
-        if any(s.uuid == segment.uuid for s in manifest.segments):
-            oldest, high = manifest, middle
-        else:
-            low = middle + 1
-    return oldest
 
 
 def _stored_fragments(base: Snapshot, segment: IndexSegment) -> BitMap:
