@@ -86,7 +86,7 @@ def knn_join(
         raise
     except Exception as error:
         raise task_failed("knn join", error) from error
-    done = {"rows": rows, "out": redact_address(out)}
+    done = {"status": "done", "rows": rows, "out": redact_address(out)}
     render.print_json(done) if output == "json" else render.console.print(
         f"{rows:,} rows written to {redact_address(out)}"
     )

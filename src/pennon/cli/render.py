@@ -6,7 +6,6 @@ import base64
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import IO, Any
@@ -19,6 +18,8 @@ from rich.text import Text
 
 from pennon.jobs.results import Plan, Result
 from pennon.query.inventory import Index, ReuseInfo
+from pennon.query.scan.explain import Explanation
+from pennon.query.search.explain import SearchExplanation
 from pennon.secrets import redact
 from pennon.wording import escape_controls, human_bytes, in_json, in_line, percent, plural
 
@@ -76,10 +77,6 @@ def print_indices(indices: Iterable[Index]) -> None:
     console.print(grid)
 
 
-def indices_as_json(indices: Iterable[Index]) -> list[dict[str, Any]]:
-    return [{**asdict(i), "size_bytes": i.size_bytes, "coverage": i.coverage} for i in indices]
-
-
 def print_reuse(reuse: ReuseInfo) -> None:
     console.print(reuse_line(reuse))
     grid = Grid(box=None, pad_edge=False, header_style="bold")
@@ -98,10 +95,6 @@ def print_reuse(reuse: ReuseInfo) -> None:
 def reuse_line(reuse: ReuseInfo) -> str:
     form = ", in the tagged form" if reuse.tagged else ""
     return f"Fragment Reuse Index: {plural(reuse.depth, 'compaction')} recorded, {human_bytes(reuse.size_bytes)}{form}"
-
-
-def reuse_as_json(reuse: ReuseInfo | None) -> dict[str, Any] | None:
-    return {"depth": reuse.depth, **asdict(reuse)} if reuse else None
 
 
 def _cell(value: Any) -> str:
@@ -133,6 +126,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal | timedelta):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def print_found(rows: pa.Table, **more: int) -> None:
+    """Rows of the table, as JSON."""
+    print_json({"status": "done", "count": rows.num_rows, **more, "rows": rows.to_pylist()})
+
+
+def print_explanation(explanation: Explanation | SearchExplanation, output: str) -> None:
+    """How a query would run, or ran."""
+    if output == "json":
+        status = "planned" if explanation.seconds is None else "done"
+        print_json({"status": status, **explanation.to_dict()})
+    else:
+        console.print(str(explanation))
 
 
 def print_plan(plan: Plan, output: str) -> None:

@@ -156,7 +156,7 @@ def test_the_command_line_has_them(covered: str) -> None:
         "--columns",
         "id",
     ]
-    rows = as_json(*arguments, "--minimum-nprobes", "40", "--maximum-nprobes", "40", "--k", "20")
+    rows = as_json(*arguments, "--minimum-nprobes", "40", "--maximum-nprobes", "40", "--k", "20")["rows"]
     query = lance.dataset(covered).to_table(filter="id = 3")["v"][0].values.to_numpy()
     expected = of_pylance(covered, query, 20, filter="part = 3", prefilter=False, nprobes=40)
     assert [row["id"] for row in rows] == expected

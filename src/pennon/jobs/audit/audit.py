@@ -200,11 +200,12 @@ class _Look:
             recall = audit.recall(self._engine, self._snapshot, name, view, self._plan.recall_queries)
             if recall is None:
                 continue
+            figures = {"recall": recall.share, "queries": self._plan.recall_queries}
             if recall.poor:
                 remedy = "Train it again with `pennon optimize --retrain`, or ask for more nprobes"
-                findings.append(Finding(Severity.WARNING, name, (), recall.problem, remedy))
+                findings.append(Finding(Severity.WARNING, name, (), recall.problem, remedy, figures=figures))
             else:
-                findings.append(Finding(Severity.NOTE, name, (), recall.problem, "Nothing to do"))
+                findings.append(Finding(Severity.NOTE, name, (), recall.problem, "Nothing to do", figures=figures))
         return findings
 
     def _expected(self, sound: Iterable[tuple[Subject, Inspected]]) -> dict[View, Sums]:
@@ -233,7 +234,10 @@ class _Look:
             segment = suspect.subject.segment
             where = f"{plural(len(suspect.fragments), 'fragment')} ({some(suspect.fragments)})"
             problem = f"it does not hold the rows of {where}: {differences}"
-            findings.append(Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, Action.REBUILD))
+            figures = {"fragments": len(suspect.fragments)}
+            findings.append(
+                Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, Action.REBUILD, figures)
+            )
         return findings
 
 
@@ -281,8 +285,8 @@ def _codes(subject: Subject, tallies: Iterable[CodeTally]) -> list[Finding]:
         f"{wrong:,} of {plural(total.rows, 'row')} looked at have codes that are not of their vectors, in {fragments}"
         f" ({some(sorted(total.wrong))})"
     )
-    segment = subject.segment
-    return [Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, action)]
+    segment, figures = subject.segment, {"rows_wrong": wrong, "rows": total.rows, "fragments": len(total.wrong)}
+    return [Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, action, figures)]
 
 
 def _by_weight(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -46,7 +46,10 @@ def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse
                 f"it claims to cover {plural(len(untrusted), 'fragment')} ({some(untrusted)}) that came"
                 " after its files: pylance 13 or older moved rows, and pylance 14 will miss them"
             )
-            findings.append(Finding(Severity.ERROR, index.name, (segment.uuid,), said, REBUILT, Action.REBUILD))
+            figures = {"fragments": len(untrusted)}
+            findings.append(
+                Finding(Severity.ERROR, index.name, (segment.uuid,), said, REBUILT, Action.REBUILD, figures)
+            )
         usable.append((segment, effective_coverage(segment, snapshot, reuse, index.segments)))
         listed = BitMap(trusted_coverage(segment))
         moved = reuse.effective(listed) if reuse else listed
@@ -59,13 +62,15 @@ def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse
         gone = moved - snapshot.manifest.live
         if gone:
             said = f"it covers {plural(len(gone), 'fragment')} that left the table ({some(gone)})"
-            findings.append(note(index.name, (segment.uuid,), said, "Nothing to do: they answer no query"))
+            remedy = "Nothing to do: they answer no query"
+            findings.append(note(index.name, (segment.uuid,), said, remedy, fragments=len(gone)))
     for (first, ours), (second, theirs) in combinations(usable, 2):
         shared = ours & theirs
         if shared:
             problem = f"two segments cover the same {plural(len(shared), 'fragment')} ({some(shared)})"
             pair = (first.uuid, second.uuid)
-            findings.append(Finding(Severity.ERROR, index.name, pair, problem, REBUILT, Action.REBUILD))
+            figures = {"fragments": len(shared)}
+            findings.append(Finding(Severity.ERROR, index.name, pair, problem, REBUILT, Action.REBUILD, figures))
     return findings
 
 
@@ -92,15 +97,17 @@ def check_needs(engine: Engine, snapshot: Snapshot) -> list[Finding]:
     if state.followable:
         said = f"{plural(len(state.followable), 'segment')} behind the Fragment Reuse Index"
         uuids = tuple(segment.uuid for segment in state.followable)
-        findings.append(note(None, uuids, said, "`pennon catch-up` rewrites them; queries are right until then"))
+        remedy = "`pennon catch-up` rewrites them; queries are right until then"
+        findings.append(note(None, uuids, said, remedy, segments=len(state.followable)))
     findings += [_unsearchable(s) for s in state.behind if _lost_rows(snapshot, s)]
     if state.left_behind:
         said = f"{plural(len(state.left_behind), 'segment')} behind the Fragment Reuse Index that Pennon cannot rewrite"
         uuids = tuple(segment.uuid for segment in state.left_behind)
-        findings.append(note(None, uuids, said, "Use the tool that wrote them; queries are right until then"))
+        remedy = "Use the tool that wrote them; queries are right until then"
+        findings.append(note(None, uuids, said, remedy, segments=len(state.left_behind)))
     if state.removable:
         said = f"the Fragment Reuse Index has {plural(state.removable, 'move')} that no index file needs"
-        findings.append(note(None, (), said, "`pennon trim` removes them"))
+        findings.append(note(None, (), said, "`pennon trim` removes them", compactions=state.removable))
     return findings
 
 
@@ -127,7 +134,8 @@ def check_orphans(snapshot: Snapshot) -> list[Finding]:
         return []
     names = ", ".join(orphan.path for orphan in left[:3])
     said = f"{counted(left)} that no version names ({names})"
-    return [note(None, (), said, "`pennon clean-orphans` deletes them when they are old enough to be no running job's")]
+    remedy = "`pennon clean-orphans` deletes them when they are old enough to be no running job's"
+    return [note(None, (), said, remedy, orphans=len(left))]
 
 
 def column_of(snapshot: Snapshot, segment: IndexSegment) -> str | None:
@@ -135,8 +143,8 @@ def column_of(snapshot: Snapshot, segment: IndexSegment) -> str | None:
     return column.path if column else None
 
 
-def note(index: str | None, segments: tuple[str, ...], problem: str, remedy: str) -> Finding:
-    return Finding(Severity.NOTE, index, segments, problem, remedy)
+def note(index: str | None, uuids: tuple[str, ...], problem: str, remedy: str, **figures: float) -> Finding:
+    return Finding(Severity.NOTE, index, uuids, problem, remedy, figures=figures)
 
 
 def some(numbers: Iterable[int]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pennon.display import Displayed
@@ -26,7 +27,8 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """`action` is what a repair would do, None where there is nothing it could. `index` is None of the table itself."""
+    """`action` is what a repair would do, None where there is nothing it could. `index` is None of the table itself.
+    `figures` are the numbers in `problem`."""
 
     severity: Severity
     index: str | None
@@ -34,6 +36,7 @@ class Finding:
     problem: str
     remedy: str
     action: Action | None = None
+    figures: Mapping[str, float] = field(default_factory=dict[str, float], compare=False)
 
     def to_dict(self) -> dict[str, object]:
         return {
@@ -43,6 +46,7 @@ class Finding:
             "problem": self.problem,
             "remedy": self.remedy,
             "action": self.action.value if self.action else None,
+            "figures": dict(self.figures),
         }
 
     @property
@@ -79,8 +83,15 @@ class AuditReport(Displayed):
         """Whether every index agrees with the table, as far as it was looked at."""
         return not self.errors
 
+    @property
+    def status(self) -> str:
+        """`ok`, `repaired` where errors were and none is left, or `errors`."""
+        return ("repaired" if self.repaired else "ok") if self.ok else "errors"
+
     def to_dict(self) -> dict[str, object]:
+        """For JSON."""
         return {
+            "status": self.status,
             "table": self.table,
             "version": self.version,
             "ok": self.ok,
