@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pennon.query.scan.explain import Explanation
     from pennon.query.scan.request import ColumnOrdering
     from pennon.query.search.explain import SearchExplanation
+    from pennon.query.text.explain import TextExplanation
     from pennon.table import Table
     from pennon.table import open_table as open
 
@@ -65,6 +66,7 @@ __all__ = [
     "SearchExplanation",
     "Segment",
     "Table",
+    "TextExplanation",
     "TrimPlan",
     "TrimResult",
     "UpdatePlan",
@@ -105,6 +107,7 @@ _MODULES = {
     "SearchExplanation": "pennon.query.search.explain",
     "Segment": "pennon.query.inventory",
     "Table": "pennon.table",
+    "TextExplanation": "pennon.query.text.explain",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
     "UpdatePlan": "pennon.jobs.update_column",

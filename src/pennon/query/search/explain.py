@@ -125,7 +125,7 @@ def explain_search(
     check_length(question, source.metric)
     uses = tuple(_planned_use(segment, question) for segment in source.segments)
     prefilter = None if request.filter is None else Prefilter.of(catalog, request.filter, search=False)
-    return _explanation(catalog, question, source, uses, _filter_use(catalog, prefilter))
+    return _explanation(catalog, question, source, uses, filter_use(catalog, prefilter))
 
 
 def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
@@ -138,12 +138,12 @@ def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
         reads.reads += trace.prefilter.answer.reads.reads
     traces = trace.segments or [SegmentTrace() for _ in trace.source.segments]
     uses = tuple(_actual_use(s, t) for s, t in zip(trace.source.segments, traces, strict=True))
-    filter_use = _filter_use(catalog, trace.prefilter)
-    if filter_use is not None:
+    used = filter_use(catalog, trace.prefilter)
+    if used is not None:
         few = trace.rows_selected is not None and not trace.segments
-        filter_use = replace(filter_use, rows_selected=trace.rows_selected, few=few)
+        used = replace(used, rows_selected=trace.rows_selected, few=few)
     return replace(
-        _explanation(catalog, question, trace.source, uses, filter_use),
+        _explanation(catalog, question, trace.source, uses, used),
         rows_scored=sum(t.rows_scored for t in traces),
         rows_measured=trace.rows_measured,
         rows_returned=returned,
@@ -197,7 +197,8 @@ def _actual_use(segment: SearchSegment, trace: SegmentTrace) -> SegmentUse:
     )
 
 
-def _filter_use(catalog: Catalog, prefilter: Prefilter | None) -> FilterUse | None:
+def filter_use(catalog: Catalog, prefilter: Prefilter | None) -> FilterUse | None:
+    """How a filter is answered, as far as it is planned."""
     if prefilter is None:
         return None
     understood, answer = str(parse(catalog.snapshot, prefilter.filter)), prefilter.answer
