@@ -194,7 +194,7 @@ def _grouped(found: Sequence[_Occurrences]) -> dict[int, _Postings]:
     terms, keys = terms[order], keys[order]
     postings: dict[int, _Postings] = {}
     numbers, firsts = np.unique(terms, return_index=True)
-    for number, own in zip(numbers.tolist(), np.split(keys, firsts[1:]), strict=True):
+    for number, own in zip(numbers.tolist(), np.split(keys, firsts)[1:], strict=True):
         docs, freqs = np.unique(own >> _POSITION_BITS, return_counts=True)
         postings[number] = _Postings(docs, freqs.astype(np.float32), own)
     return postings

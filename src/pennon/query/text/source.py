@@ -131,6 +131,7 @@ def _source(catalog: Catalog, column: Column) -> TextSource:
     for own in chosen:
         with attributing_errors(own):
             opened = cast(InvertedSegment, catalog.open(own))
+            _ = opened.statistics  # reads the documents, which every search needs
         params = params or opened.metadata.params
         if replace(opened.metadata.params, with_position=params.with_position) != params:
             passed_over.append(Skipped(index.name, own.segment.uuid, "has other parameters than the first segment"))
