@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from pennon.errors import InvalidArgument
 from pennon.query.filter.reading import FilterLike, filter_text
+from pennon.query.hybrid.run import HybridOptions, HybridRequest, search_hybrid
 from pennon.query.scan.request import ScanRequest, check_request
+from pennon.query.search.request import VectorLike
 from pennon.query.text.explain import TextExplanation, explain_text
 from pennon.query.text.request import ColumnLike, TextLike, TextOptions, TextQuery, TextRequest
 from pennon.query.text.run import search_text, search_text_batch
@@ -66,6 +68,59 @@ class TextVerbs(TableHandle):
         """
         return search_text_batch(self._indices(), self._text_request(k, options), column, queries, options)
 
+    def search_hybrid(
+        self,
+        vector: tuple[str, VectorLike],
+        text: tuple[ColumnLike, TextQuery],
+        k: int = 10,
+        **options: Unpack[HybridOptions],
+    ) -> pa.Table:
+        """The k rows that are best by vector and by text together, the best first.
+
+        Both searches find candidates, which are fused. With `"rrf"`, reciprocal rank fusion as LanceDB has it, a row's
+        score is the sum of 1 / (60 + rank) over the searches that found it, the first rank being 1. With `"linear"` it
+        is the sum of weights times how good the row is in each search, from 1 for the best to 0 for the worst.
+
+        Args:
+            vector: a column and a vector, as `search` takes them.
+            text: a column and a query, as `search_text` takes them.
+            k: how many rows.
+            **options: fusion, weights, candidates, filter, columns, with_row_id, with_row_address; metric, nprobes,
+                refine_factor and ef of `search`; operator, fuzziness, max_expansions and prefix_length of
+                `search_text`.
+
+        Returns:
+            The columns, then `_distance` and `_score`, `_vector_rank` and `_text_rank`, NULL where a search did not
+            find the row, and `_relevance_score`.
+
+        Raises:
+            InvalidArgument: an option that does not exist, or a value that it does not allow.
+        """
+        return self._search_hybrid(vector, text, k, options, many=False)
+
+    def search_hybrid_batch(
+        self,
+        vectors: tuple[str, VectorLike],
+        texts: tuple[ColumnLike, Sequence[TextQuery]],
+        k: int = 10,
+        **options: Unpack[HybridOptions],
+    ) -> pa.Table:
+        """The best rows of many pairs of a vector and a text, numbered by the column `query_index`.
+
+        Args:
+            vectors: a column and a matrix with one query per row.
+            texts: a column and a query for each of the vectors.
+            k: how many rows of each pair.
+            **options: those of `search_hybrid`, the same for all pairs.
+
+        Returns:
+            `query_index`, then what `search_hybrid` returns.
+
+        Raises:
+            InvalidArgument: another number of texts than of vectors, and as for `search_hybrid`.
+        """
+        return self._search_hybrid(vectors, texts, k, options, many=True)
+
     def explain_search_text(
         self,
         column: ColumnLike,
@@ -90,6 +145,14 @@ class TextVerbs(TableHandle):
         """
         request = self._text_request(k, options)
         return explain_text(self._indices(), request, column, query, options, analyze)
+
+    def _search_hybrid(
+        self, vector: object, text: object, k: int, options: Mapping[str, Any], *, many: bool
+    ) -> pa.Table:
+        (column, query), (text_column, words) = _pair("vector", vector), _pair("text", text)
+        options = {**options, "filter": self._text(options.get("filter"))}
+        request = HybridRequest.of(column, text_column, k, options)
+        return search_hybrid(self._indices(), request, query, words, many=many)
 
     def _scan_text(self, full_text: TextLike, scan: ScanRequest) -> pa.Table:
         """All matches, or those that limit and offset leave."""
@@ -116,3 +179,9 @@ class TextVerbs(TableHandle):
 
     def _text(self, filter: FilterLike | None) -> str | None:
         return None if filter is None else filter_text(filter, self._snapshot.schema)
+
+
+def _pair(name: str, given: object) -> tuple[Any, Any]:
+    if not isinstance(given, tuple | list) or len(given) != 2:  # pyright: ignore[reportUnknownArgumentType]
+        raise InvalidArgument(f"{name} takes a column and a query, not {given!r}", f'Write {name}=("column", query)')
+    return given[0], given[1]  # pyright: ignore[reportUnknownVariableType]

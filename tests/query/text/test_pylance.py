@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,8 +174,9 @@ def test_fuzzy_words_are_found_in_uncovered_rows_too(tmp_path: Path) -> None:
 
 def test_a_column_without_an_index_is_scanned_as_it_is_written(tmp_path: Path) -> None:
     uri = write(tmp_path / "t")
-    compare(uri, TextParams(**{**vars(FUZZY_PARAMS), "with_position": True}), WORDS, covered=False)
-    compare(uri, TextParams(**{**vars(FUZZY_PARAMS), "with_position": True}), WORDS, covered=False, filter="id < 200")
+    plain = replace(FUZZY_PARAMS, with_position=True)
+    compare(uri, plain, WORDS, covered=False)
+    compare(uri, plain, WORDS, covered=False, filter="id < 200")
 
 
 def test_queries_over_several_columns(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
@@ -157,8 +157,8 @@ class MultiMatch(Query):
     """Documents that match in any of the columns, with the best of their scores."""
 
     text: str
-    columns: tuple[str, ...]
-    boosts: tuple[float, ...] | None = None
+    columns: Sequence[str]
+    boosts: Sequence[float] | None = None
     operator: Operator = Operator.OR
     fuzziness: int = 0
     max_expansions: int = 50
@@ -188,7 +188,7 @@ class Boolean(Query):
     """Documents of all MUST clauses, or without any of those of at least one SHOULD clause, and of no MUST_NOT clause.
     Scores of MUST and SHOULD clauses add up."""
 
-    clauses: tuple[tuple[Occur, Query], ...] = field(default=())
+    clauses: Sequence[tuple[Occur, Query]] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clauses", tuple(self.clauses))
