@@ -26,7 +26,7 @@ LOCK_FILES = ("requirements-build.lock", "requirements.lock")
 ROOMS = (
     # What users of other kinds test them with; nothing in the package imports it.
     {"testing"},
-    {"__init__", "__main__", "cli", "spark"},
+    {"__init__", "__main__", "cli", "spark", "text"},
     {"table"},
     {"report"},
     {"jobs"},
@@ -177,11 +177,13 @@ def test_only_the_registry_names_the_quantizers() -> None:
 
 def test_only_the_registries_name_a_kind_of_index() -> None:
     """All others ask the registries. The families have packages of their own, and the modules that search for vectors
-    are about one question, not one kind."""
+    and for texts are about one question, not one kind."""
     own = {PACKAGE / room / family for room in ("index", "jobs") for family in FAMILIES}
-    own |= {PACKAGE / "jobs" / "knn_join", PACKAGE / "query" / "search", PACKAGE / "testing"}
+    own |= {PACKAGE / "jobs" / "knn_join", PACKAGE / "query" / "search", PACKAGE / "query" / "text"}
+    own.add(PACKAGE / "testing")
     registries = {PACKAGE / room / "registry.py" for room in ("index", "jobs")}
-    registries.add(PACKAGE / "__init__.py")  # exports the options of every type
+    # They export the options of every type, and the queries of text searches.
+    registries |= {PACKAGE / "__init__.py", PACKAGE / "text.py"}
     banned = tuple(f"pennon.{room}.{family}." for room in ("index", "jobs") for family in FAMILIES)
     wrong = [
         f"{module.relative_to(ROOT)}:{line}: {name}"

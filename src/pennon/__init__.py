@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pennon.query.scan.explain import Explanation
     from pennon.query.scan.request import ColumnOrdering
     from pennon.query.search.explain import SearchExplanation
+    from pennon.query.text.explain import TextExplanation
     from pennon.table import Table
     from pennon.table import open_table as open
 
@@ -72,6 +73,7 @@ __all__ = [
     "Segment",
     "Subscription",
     "Table",
+    "TextExplanation",
     "TrimPlan",
     "TrimResult",
     "UpdatePlan",
@@ -118,6 +120,7 @@ _MODULES = {
     "Segment": "pennon.query.inventory",
     "Subscription": "pennon.events",
     "Table": "pennon.table",
+    "TextExplanation": "pennon.query.text.explain",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
     "UpdatePlan": "pennon.jobs.update_column",

@@ -11,28 +11,37 @@ from pennon.engine import require_spark
 from pennon.errors import InvalidArgument
 from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.shared.budget import task_memory
-from pennon.query.filter.reading import FilterLike, filter_text
+from pennon.query.filter.reading import FilterLike
 from pennon.query.scan import execute
 from pennon.query.scan.explain import Explanation, explain
 from pennon.query.scan.request import ColumnsLike, ScanOptions, ScanRequest
 from pennon.query.search.explain import SearchExplanation, explain_search
 from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
-from pennon.table.handle import TableHandle
+from pennon.query.text.explain import TextExplanation
+from pennon.query.text.request import TextLike
+from pennon.table.text_queries import TextVerbs
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
 
 
-class QueryVerbs(TableHandle):
+class QueryVerbs(TextVerbs):
     def scan(
-        self, filter: FilterLike | None = None, columns: ColumnsLike | None = None, **options: Unpack[ScanOptions]
+        self,
+        filter: FilterLike | None = None,
+        columns: ColumnsLike | None = None,
+        *,
+        full_text: TextLike | None = None,
+        **options: Unpack[ScanOptions],
     ) -> pa.Table:
         """The rows a filter selects, through indices where they help, in table order.
 
         Args:
             filter: SQL text, or a pyarrow expression such as `pyarrow.compute.field("id") > 7`.
             columns: names of columns, or SQL expressions by name: `{"double": "price * 2"}`. Every column by default.
+            full_text: only rows that match this, the best first, with their `_score`: words to be found in any column
+                that has an inverted index, a query of `pennon.text`, or `{"query": "words", "columns": ["title"]}`.
             **options: limit, offset, order_by, fragments, fast_search, include_deleted_rows, with_row_id and
                 with_row_address, as in pylance.
 
@@ -41,7 +50,10 @@ class QueryVerbs(TableHandle):
             ColumnNotFound: the table lacks a column that is to be returned or sorted by.
             InvalidArgument: an argument of another type, or out of its range.
         """
-        return execute.scan(self._indices(), self._request(filter, columns, options))
+        request = self._request(filter, columns, options)
+        if full_text is not None:
+            return self._scan_text(full_text, request)
+        return execute.scan(self._indices(), request)
 
     def scan_batches(
         self,
@@ -100,6 +112,11 @@ class QueryVerbs(TableHandle):
 
     @overload
     def explain(
+        self, filter: FilterLike | None = None, *, full_text: TextLike, analyze: bool = False
+    ) -> TextExplanation: ...
+
+    @overload
+    def explain(
         self, *, column: str, query: VectorLike, k: int = 10, analyze: bool = False, **options: Unpack[SearchOptions]
     ) -> SearchExplanation: ...
 
@@ -111,11 +128,14 @@ class QueryVerbs(TableHandle):
         column: str | None = None,
         query: VectorLike = None,
         k: int = 10,
+        full_text: TextLike | None = None,
         analyze: bool = False,
         **options: Any,
-    ) -> Explanation | SearchExplanation:
+    ) -> Explanation | SearchExplanation | TextExplanation:
         """What `scan` would do, or with `column` and `query` what `search` would; with `analyze`, run it and say what
         it touched."""
+        if full_text is not None:
+            return self.explain_search_text(None, full_text, None, analyze=analyze, filter=filter)
         if column is not None:
             options |= {"filter": filter, "columns": columns}
             return self.explain_search(column, query, k, analyze=analyze, **options)
@@ -136,6 +156,3 @@ class QueryVerbs(TableHandle):
 
     def _search_request(self, column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
         return SearchRequest.of(column, k, {**options, "filter": self._text(options.get("filter"))})
-
-    def _text(self, filter: FilterLike | None) -> str | None:
-        return None if filter is None else filter_text(filter, self._snapshot.schema)

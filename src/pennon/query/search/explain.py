@@ -134,7 +134,7 @@ def explain_search(
     uses = tuple(_planned_use(segment, question) for segment in source.segments)
     filter = request.filter if request.prefilter else None
     prefilter = None if filter is None else Prefilter.of(catalog, filter, search=False)
-    return _explanation(catalog, question, source, uses, _filter_use(catalog, request, prefilter))
+    return _explanation(catalog, question, source, uses, _use_of_filter(catalog, request, prefilter))
 
 
 def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
@@ -147,12 +147,12 @@ def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
         reads.reads += trace.prefilter.answer.reads.reads
     traces = trace.segments or [SegmentTrace() for _ in trace.source.segments]
     uses = tuple(_actual_use(s, t) for s, t in zip(trace.source.segments, traces, strict=True))
-    filter_use = _filter_use(catalog, question.request, trace.prefilter)
-    if filter_use is not None and not filter_use.after:
+    used = _use_of_filter(catalog, question.request, trace.prefilter)
+    if used is not None and not used.after:
         few = trace.rows_selected is not None and not trace.segments
-        filter_use = replace(filter_use, rows_selected=trace.rows_selected, few=few)
+        used = replace(used, rows_selected=trace.rows_selected, few=few)
     return replace(
-        _explanation(catalog, question, trace.source, uses, filter_use),
+        _explanation(catalog, question, trace.source, uses, used),
         rows_scored=sum(t.rows_scored for t in traces),
         rows_measured=trace.rows_measured,
         rows_returned=returned,
@@ -207,8 +207,16 @@ def _actual_use(segment: SearchSegment, trace: SegmentTrace) -> SegmentUse:
     )
 
 
-def _filter_use(catalog: Catalog, request: SearchRequest, prefilter: Prefilter | None) -> FilterUse | None:
+def _use_of_filter(catalog: Catalog, request: SearchRequest, prefilter: Prefilter | None) -> FilterUse | None:
+    """Also of a filter that is applied after the search."""
+    if prefilter is None and request.filter:
+        return FilterUse(str(parse(catalog.snapshot, request.filter)), (), 0, after=True)
+    return filter_use(catalog, prefilter)
+
+
+def filter_use(catalog: Catalog, prefilter: Prefilter | None) -> FilterUse | None:
+    """How a filter is answered, as far as it is planned."""
     if prefilter is None:
-        return FilterUse(str(parse(catalog.snapshot, request.filter)), (), 0, after=True) if request.filter else None
+        return None
     understood, answer = str(parse(catalog.snapshot, prefilter.filter)), prefilter.answer
     return FilterUse(understood, index_uses(answer), len(answer.scanned))
