@@ -14,11 +14,11 @@ from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import LogicalIndex, group_segments
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
+from pennon.index.arrays import Flags
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.inverted.analysis.analyzer import FUZZY_PARAMS
 from pennon.index.inverted.analysis.params import TextParams
-from pennon.index.inverted.compiled import Flags
 from pennon.index.inverted.files import read_metadata
 from pennon.index.inverted.search.leaves import TextIndex
 from pennon.index.inverted.segment import InvertedSegment, Partition

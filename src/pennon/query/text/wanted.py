@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pennon.index.arrays import Int64s
 from pennon.index.inverted.analysis.analyzer import FUZZY_PARAMS, QueryTerm, analyze
 from pennon.index.inverted.analysis.params import TextParams
-from pennon.index.inverted.compiled import Int64s
 from pennon.index.inverted.dictionary.dictionary import Dictionary, Terms, encode_dictionary
 from pennon.index.inverted.query import Match, Phrase, Query
 
