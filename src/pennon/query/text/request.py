@@ -11,7 +11,7 @@ import numpy as np
 from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
-from pennon.index.inverted.analysis.tokenizers import supports_type
+from pennon.index.inverted.analysis.column_types import supports_type
 from pennon.index.inverted.query import Match, Phrase, Query, parse
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import ScanRequest, check_request, column_names

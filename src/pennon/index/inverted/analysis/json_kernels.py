@@ -122,10 +122,12 @@ def _number_end(data: Bytes, at: Int, end: Int) -> Int:
 
 @compiled(boolean(GIVEN_U8, int64, int64, int64, int64))
 def _is_literal(data: Bytes, at: Int, end: Int, first: Int, last: Int) -> bool:
-    same = at + last - first <= end
-    for place in range(last - first if same else 0):
-        same = same and data[at + place] == _LITERALS[first + place]
-    return same
+    if at + last - first > end:
+        return False
+    for place in range(last - first):
+        if data[at + place] != _LITERALS[first + place]:
+            return False
+    return True
 
 
 @compiled(int64(GIVEN_U8, int64, int64))
