@@ -229,12 +229,9 @@ def test_messages_are_written_in_plain_words() -> None:
 
 def _messages(module: Path) -> Iterator[tuple[int, str]]:
     tree = ast.parse(module.read_text("utf-8"))
-    documented = ast.Module | ast.ClassDef | ast.FunctionDef
-    docs = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
-    }
+    documented = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+    firsts = (node.body[0] for node in documented if node.body)
+    docs = {id(first.value) for first in firsts if isinstance(first, ast.Expr)}
     shown = room_of(module) == "cli"
     for node in ast.walk(tree):
         text = node.value if isinstance(node, ast.Constant) else None

@@ -128,7 +128,7 @@ def test_widths_are_shares_of_rows(tmp_path: Path) -> None:
     uri = write(tmp_path / "t.lance", 940)
     append(uri, 940, 60)
     read = Reader(pennon.open(uri).report())
-    [uncovered] = [a for tag, a in read.tags if a.get("class") == "uncovered" and "%" in (a.get("width") or "")]
+    [uncovered] = [a for _, a in read.tags if a.get("class") == "uncovered" and "%" in (a.get("width") or "")]
     assert (uncovered["x"], uncovered["width"]) == ("94.000%", "6.000%")
 
 

@@ -58,7 +58,7 @@ def trim(table: Table, dry_run: bool, output: str) -> None:
 @click.option(
     "--no-jobs-running",
     is_flag=True,
-    help="Assert that no job is running: allows less than 1d and, on object stores, deletes every orphan.",
+    help="Assert that no job is running: allows less than 1d, and deletes orphans of unknown age.",
 )
 @dry_run_option
 @output_option

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,6 +26,7 @@ from pennon.errors import StoreReadOnly, StoreUnavailable
 from pennon.events import Event, EventKind, emit
 from pennon.format.failures import answering
 from pennon.format.index_metadata import INDICES
+from pennon.format.modification_times import ModificationTimes, time_of_store
 from pennon.format.named_files import DATA, Unnamed, unnamed
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
@@ -128,17 +130,25 @@ def delete_orphans(
 
 
 @dataclass(frozen=True)
+class _Clock:
+    """The time now, None where it is unknown, and on an object store what lists the times of objects."""
+
+    now: float | None
+    times: ModificationTimes | None = None
+
+
+@dataclass(frozen=True)
 class _Look:
     found: list[Orphan]
     unnamed: Unnamed
-    clock: float | None
+    clock: _Clock
 
 
 def _look(snapshot: Snapshot, *, store_clock: bool) -> _Look:
     store = snapshot.store
     # Listed before the manifests are: what is committed in between is named by them.
     left = unnamed(snapshot, set(_candidates(store)))
-    clock = (_store_clock(store) if store_clock else _machine_clock(store)) if left.paths else None
+    clock = (_store_clock(store) if store_clock else _machine_clock(store)) if left.paths else _Clock(None)
     described = (_described(store, path, clock) for path in sorted(left.paths))
     return _Look([orphan for orphan in described if orphan is not None], left, clock)
 
@@ -166,19 +176,22 @@ def _files(store: Store, directory: str) -> Iterator[str]:
                     yield entry.name
 
 
-def _machine_clock(store: Store) -> float | None:
-    return time.time() if store.is_local else None
+def _machine_clock(store: Store) -> _Clock:
+    return _Clock(time.time(), None if store.is_local else ModificationTimes.of(store.location))
 
 
-def _store_clock(store: Store) -> float | None:
-    """The time by the clock that gives files their times: on a file system of another machine, not this one's. None
-    where that cannot be known: on an object store, or where nothing can be written.
-
-    What is written to know it looks like the files of a crashed job, should this be its end.
-    """
+def _store_clock(store: Store) -> _Clock:
+    """The time by the clock that gives files their times, which may not be this machine's. It is unknown where nothing
+    can be written, and on object stores that list no times."""
     root = store.location.local_root
-    if root is None:
-        return None
+    if root is not None:
+        return _Clock(_file_clock(root))
+    times = ModificationTimes.of(store.location)
+    return _Clock(time_of_store(store, times), times) if times is not None else _Clock(None)
+
+
+def _file_clock(root: Path) -> float | None:
+    """What is written to know it looks like the files of a crashed job, should this be its end."""
     directory = root / INDICES / str(uuid4())
     try:
         directory.mkdir(parents=True)
@@ -192,20 +205,28 @@ def _store_clock(store: Store) -> float | None:
             directory.rmdir()
 
 
-def _described(store: Store, path: str, clock: float | None) -> Orphan | None:
-    """A directory is as old as the newest thing in it. An object store reports neither ages nor, cheaply, sizes. None
-    where the job that wrote it has just removed it."""
+def _described(store: Store, path: str, clock: _Clock) -> Orphan | None:
+    """A directory is as old as the newest thing in it. None where the job that wrote it has just removed it."""
     root = store.location.local_root
     kind = OrphanKind.INDEX if path.startswith(f"{INDICES}/") else OrphanKind.DATA
     if root is None:
-        return Orphan(path, kind, None)
+        return _described_objects(path, kind, clock)
     try:
         stats = [found.lstat() for found in (root / path, *(root / path).rglob("*"))]
     except FileNotFoundError:
         return None
     size = sum(each.st_size for each in stats if S_ISREG(each.st_mode))
-    age = None if clock is None else max(0.0, clock - max(each.st_mtime for each in stats))
+    age = None if clock.now is None else max(0.0, clock.now - max(each.st_mtime for each in stats))
     return Orphan(path, kind, age, size)
+
+
+def _described_objects(path: str, kind: OrphanKind, clock: _Clock) -> Orphan:
+    """Age and size are unknown where the store lists no times."""
+    objects = clock.times.below(path) if clock.times is not None and clock.now is not None else {}
+    if clock.now is None or not objects:
+        return Orphan(path, kind, None)
+    newest = max(written.time for written in objects.values())
+    return Orphan(path, kind, max(0.0, clock.now - newest), sum(written.size_bytes for written in objects.values()))
 
 
 def _delete(store: Store, orphan: Orphan) -> None:

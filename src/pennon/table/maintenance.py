@@ -254,8 +254,8 @@ class MaintenanceVerbs(TableHandle):
     ) -> CleanedOrphans:
         """Delete index directories and data files that no version, branch or tag names and that nothing was written to
         for `older_than`: longer than any job may run, since what it writes is named only by its commit. With
-        `no_jobs_running`, less than a day will do, and what an object store has, which reports no ages, goes too. Files
-        that only a shallow clone in another place still uses cannot be known, and go."""
+        `no_jobs_running`, less than a day will do, and orphans of unknown age (on object stores other than S3) are
+        deleted, too. Files that only a shallow clone in another place still uses cannot be known, and are deleted."""
         return clean_orphans(self._snapshot, older_than, no_jobs_running=no_jobs_running, dry_run=dry_run)
 
     def report(self) -> str:
