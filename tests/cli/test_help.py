@@ -23,12 +23,13 @@ from pennon.engine.java import find_java
 from pennon.table import Table, open_table
 
 # Methods of the facade that need no command: they hand out objects of Python's, or are part of another command.
-PYTHON_ONLY = {"refresh", "scan_batches", "search_batch"}
+PYTHON_ONLY = {"refresh", "scan_batches", "search_batch", "search_text_batch", "search_hybrid_batch"}
 COMMANDS = {
     "catch_up_indices": "catch-up",
     "trim_fragment_reuse": "trim",
     "count": "scan",
     "explain_search": "search",
+    "explain_search_text": "search-text",
     "plan_index": "create-index",
     "plan_optimize": "optimize",
     "plan_compact": "compact",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -79,10 +79,7 @@ class HybridRequest:
         Raises:
             InvalidArgument: an option that hybrid searches do not take, or a value that it does not allow.
         """
-        unknown = sorted(options.keys() - HybridOptions.__annotations__.keys())
-        if unknown:
-            known = ", ".join(HybridOptions.__annotations__)
-            raise InvalidArgument(f"hybrid searches take no option {unknown[0]!r}", f"They take: {known}")
+        check_option_names(options)
         given = {name: value for name, value in options.items() if value is not None}
         fusion = Fusion.named(given.get("fusion", Fusion.RRF.value))
         for name, value in (("k", k), ("candidates", given.get("candidates", 1))):
@@ -105,6 +102,14 @@ class HybridRequest:
             {name: given[name] for name in _OF_VECTORS if name in given},
             {name: given[name] for name in _OF_WORDS if name in given},
         )
+
+
+def check_option_names(names: Iterable[str]) -> None:
+    """Whether hybrid searches take options of these names."""
+    unknown = sorted(set(names) - HybridOptions.__annotations__.keys())
+    if unknown:
+        known = ", ".join(HybridOptions.__annotations__)
+        raise InvalidArgument(f"hybrid searches take no option {unknown[0]!r}", f"They take: {known}")
 
 
 def search_hybrid(catalog: Catalog, request: HybridRequest, vectors: Any, texts: Any, *, many: bool) -> pa.Table:

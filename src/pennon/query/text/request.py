@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -69,10 +69,7 @@ class TextRequest:
         Raises:
             InvalidArgument: an option that text searches do not take, or a value of another type.
         """
-        unknown = sorted(options.keys() - TextOptions.__annotations__.keys())
-        if unknown:
-            known = ", ".join(TextOptions.__annotations__)
-            raise InvalidArgument(f"text searches take no option {unknown[0]!r}", f"They take: {known}")
+        check_option_names(options)
         given = {name: value for name, value in options.items() if name not in _OF_WORDS and value is not None}
         for name in ("fast_search", "with_row_id", "with_row_address"):
             if not isinstance(given.get(name, False), bool):
@@ -82,6 +79,14 @@ class TextRequest:
         if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidArgument(f"k must be a whole number of at least 1, not {k!r}")
         return cls(k if k is None else int(k), **given, **more)
+
+
+def check_option_names(names: Iterable[str]) -> None:
+    """Whether text searches take options of these names."""
+    unknown = sorted(set(names) - TextOptions.__annotations__.keys())
+    if unknown:
+        known = ", ".join(TextOptions.__annotations__)
+        raise InvalidArgument(f"text searches take no option {unknown[0]!r}", f"They take: {known}")
 
 
 @dataclass(frozen=True, eq=False)
