@@ -38,13 +38,16 @@ MADE_U8, MADE_I32, MADE_I64 = uint8[::1], int32[::1], int64[::1]
 MADE_U32, MADE_U64, MADE_F32, MADE_FLAGS = uint32[::1], uint64[::1], float32[::1], boolean[::1]
 
 
-def compiled(*signatures: Any) -> Callable[[F], F]:
-    """Compile a function for the given signatures. Floats are added and rounded in the order that is written."""
+def compiled(*signatures: Any, inline: bool = False) -> Callable[[F], F]:
+    """Compile a function for the given signatures. Floats are added and rounded in the order that is written. With
+    `inline` its code becomes a part of every kernel that calls it: arrays cost more to pass than small bodies to run.
+    """
 
     def compile_(function: F) -> F:
+        options: dict[str, Any] = {"nogil": True, "forceinline": inline}
         try:
-            return njit(list(signatures), cache=True, nogil=True)(function)
+            return njit(list(signatures), cache=True, **options)(function)
         except RuntimeError:  # no directory can hold the outcome: every process compiles it again
-            return njit(list(signatures), nogil=True)(function)
+            return njit(list(signatures), **options)(function)
 
     return compile_

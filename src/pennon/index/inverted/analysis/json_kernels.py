@@ -151,7 +151,7 @@ def _skip_spaces(data: Bytes, at: Int, end: Int) -> Int:
     int64(
         *(GIVEN_U8, GIVEN_I64, GIVEN_I64),
         *(MADE_U8, MADE_U8, MADE_I64, MADE_I32, MADE_I64),
-        *(MADE_I32, MADE_U64, MADE_I64, MADE_U8, MADE_I64),
+        *(MADE_U64, MADE_I64, MADE_U8, MADE_I64),
     )
 )
 def flatten(
@@ -163,8 +163,7 @@ def flatten(
     value_ends: Int64s,
     value_paths: Int32s,
     document_ends: Int64s,
-    slots: Int32s,
-    hashes: UInt64s,
+    slots: UInt64s,
     ends: Int64s,
     arena: Bytes,
     state: Int64s,
@@ -247,7 +246,7 @@ def flatten(
                 whole = length + len(suffix)
                 path[length:whole] = suffix
                 hashed = hash_bytes(path, 0, whole)
-                known[kind] = number_of(path, 0, whole, hashed, slots, hashes, ends, arena, state)
+                known[kind] = number_of(path, 0, whole, hashed, slots, ends, arena, state)
                 if known[kind] < 0:
                     return NO_ROOM
             value_paths[count] = known[kind]
