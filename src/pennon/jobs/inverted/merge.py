@@ -18,8 +18,8 @@ from pennon.format.store import Store
 from pennon.index.inverted.files import PartitionFiles, copy_partition
 from pennon.index.inverted.merge import merge_partitions
 from pennon.index.inverted.remap import RemappedPartition
-from pennon.jobs.inverted.build import WrittenPartition, finished, partition_numbers
 from pennon.jobs.inverted.plan_merge import InvertedMerge, SourcePartition
+from pennon.jobs.inverted.written import WrittenPartition, finished, partition_numbers
 from pennon.jobs.shared.cleanup import delete_on_failure
 
 

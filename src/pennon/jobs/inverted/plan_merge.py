@@ -15,12 +15,9 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata
 from pennon.index.inverted.kind import INVERTED
+from pennon.jobs.inverted.plan import MERGED_SHARE
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.wording import human_bytes, plural
-
-# Of the memory of a task, the index files that it merges: dictionaries and documents are held, and lists that pylance
-# wrote in an order of its own.
-MERGED_SHARE = 0.25
 
 
 @dataclass(frozen=True)
