@@ -36,6 +36,7 @@ class InvertedMerge:
     field_id: int
     params: TextParams
     index_version: int
+    stable_row_ids: bool
     remap_plan: RemapPlan = field(repr=False)
     metadata: tuple[SegmentMetadata, ...] = field(repr=False)
     groups: tuple[tuple[SourcePartition, ...], ...] = field(repr=False)
@@ -109,6 +110,7 @@ def plan_inverted_merge(
         field_id=column.field_id,
         params=params,
         index_version=like.index_version,
+        stable_row_ids=snapshot.manifest.has_stable_row_ids,
         remap_plan=remap_plan,
         metadata=metadata,
         groups=groups,

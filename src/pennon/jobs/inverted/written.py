@@ -23,6 +23,7 @@ class WrittenPartition:
 
     number: int
     files: tuple[IndexFile, ...]
+    dead_fragments: frozenset[int] = frozenset()  # that documents which it still has, though dead, have been in
 
     @property
     def size_bytes(self) -> int:
@@ -48,7 +49,8 @@ def finished(
 ) -> IndexSegment:
     """A segment whose partitions are written."""
     covered, directory = BitMap(fragments), segment_directory(uuid)
-    listed = SegmentMetadata(params, tuple(part.number for part in partitions))
+    deleted = FrozenBitMap(fragment for part in partitions for fragment in part.dead_fragments)
+    listed = SegmentMetadata(params, tuple(part.number for part in partitions), deleted)
     metadata = write_metadata(snapshot.store, directory, listed)
     contents = write_contents(snapshot.store, uuid, covered, snapshot.manifest.next_row_id)
     return IndexSegment(
