@@ -11,18 +11,17 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from pyroaring import FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.errors import DamagedFile
-from pennon.format.addresses import Addresses, fragment_of
+from pennon.format.addresses import Addresses
 from pennon.format.rows import ScanSlice
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.arrays import UInt32s
 from pennon.index.inverted.analysis.lengths import TokenCounter
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.build import cut_terms
-from pennon.index.inverted.docs import Docs
+from pennon.index.inverted.docs import Docs, in_fragments
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata
 from pennon.index.inverted.kind import INVERTED
 from pennon.index.inverted.postings.lists import REMEDY
@@ -78,7 +77,7 @@ def _rows(pin: Pin, subject: Subject, metadata: SegmentMetadata, docs: Docs) -> 
     """Documents that queries would find, under today's addresses."""
     addresses, kept = answered_by(pin, subject).locate(docs.row_ids)
     if metadata.deleted_fragments:
-        kept = kept & ~np.isin(fragment_of(docs.row_ids), _numbers(metadata.deleted_fragments))
+        kept = kept & ~in_fragments(docs.row_ids, metadata.deleted_fragments)
     return addresses[kept], _facts(addresses[kept], docs.lengths[kept])
 
 
@@ -96,7 +95,3 @@ def _check_postings(files: PartitionFiles, docs: Docs) -> None:
 
 def _facts(addresses: Addresses, lengths: UInt32s) -> Facts:
     return facts_of_hashes(addresses, mixed(lengths.astype(np.uint64)))
-
-
-def _numbers(fragments: FrozenBitMap) -> npt.NDArray[np.uint32]:
-    return np.fromiter(fragments, dtype=np.uint32, count=len(fragments))

@@ -1,7 +1,9 @@
 """Merge segments of an inverted index: partitions are joined without their dead documents, under today's row ids.
 
-A remap is a merge of one segment. A partition that stays by itself and has lost no document keeps its posting lists and
-dictionary: only its documents are written again.
+A remap is a merge of one segment. A partition that stays by itself and has lost few documents, or none, keeps its
+posting lists and dictionary: only its documents are written again. Those that are dead keep the addresses they had, in
+fragments that are gone and that the metadata lists as deleted; they count in scores until the partition is written
+again. On tables with stable row ids they have no fragment to be masked by, and are always dropped.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
 from pennon.index.inverted.files import PartitionFiles, copy_partition
 from pennon.index.inverted.merge import merge_partitions
-from pennon.index.inverted.remap import RemappedPartition
-from pennon.jobs.inverted.build import WrittenPartition, finished, partition_numbers
+from pennon.index.inverted.remap import RemappedPartition, must_rewrite
 from pennon.jobs.inverted.plan_merge import InvertedMerge, SourcePartition
+from pennon.jobs.inverted.written import WrittenPartition, finished, partition_numbers
 from pennon.jobs.shared.cleanup import delete_on_failure
 
 
@@ -51,12 +53,12 @@ def _merge_group(
     number = next(partition_numbers(task))
     parts = [_remapped(plan, store, part) for part in group]
     left = [part for part in parts if part.dead < len(part.docs)]
-    if len(left) == 1 and not left[0].dead:
+    if len(left) == 1 and not must_rewrite(left, plan.remap_plan.coverage, plan.stable_row_ids):
         [part] = left
         files = copy_partition(part.files, part.docs, store, directory, number)
-    else:
-        sources = [part.source() for part in left]
-        files = merge_partitions(sources, store, directory, number, plan.params.with_position)
+        return WrittenPartition(number, tuple(files), frozenset(part.dead_fragments))
+    sources = [part.source() for part in left]
+    files = merge_partitions(sources, store, directory, number, plan.params.with_position)
     return WrittenPartition(number, tuple(files)) if files else None
 
 

@@ -34,6 +34,9 @@ LEAST_TASK_TEXT = 32 << 20
 WORD_BYTES, NGRAM_BYTES = 4, 16
 # Of the memory of a task, what a partition may take before it is written; the rest is for batches and for writing.
 PARTITION_SHARE = 0.5
+# Of the memory of a task, the index files that it merges: dictionaries and documents are held, and lists that pylance
+# wrote in an order of its own.
+MERGED_SHARE = 0.25
 # Index files for a byte of text.
 FILE_SHARE, POSITION_SHARE = 0.35, 0.35
 
@@ -53,6 +56,7 @@ class Target:
     value_bytes: int
     batch_rows: int
     partition_bytes: int
+    joined_bytes: int  # of files, up to which small partitions become one
 
     @property
     def bytes_per_byte(self) -> int:
@@ -125,7 +129,7 @@ class InvertedPlan(Displayed):
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments, about {target.value_bytes:,} bytes a row",
             f"work      {plural(self.tasks, 'task')}, about {human_bytes(self.task_memory_bytes)} a task",
             f"terms     {target.params.base_tokenizer}, {target.params.language}{positions}",
-            f"files     about {human_bytes(self.index_bytes)}, a partition for each task",
+            f"files     about {human_bytes(self.index_bytes)}, a partition for each task, small ones joined",
         ]
         return in_lines(lines)
 
@@ -160,6 +164,7 @@ def plan_inverted(
         value_bytes=value_bytes,
         batch_rows=max(LEAST_BATCH, min(SCAN_BATCH, memory_bytes // (4 * BATCHES * value_bytes))),
         partition_bytes=int(memory_bytes * PARTITION_SHARE),
+        joined_bytes=int(memory_bytes * MERGED_SHARE),
     )
     slices = _slices(target, fragments, parallelism, rows_per_task)
     return InvertedPlan(target, tuple(f.id for f in fragments), sum(f.live_rows for f in fragments), slices)

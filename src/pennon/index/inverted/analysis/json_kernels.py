@@ -124,7 +124,7 @@ def _number_end(data: Bytes, at: Int, end: Int) -> Int:
 def _is_literal(data: Bytes, at: Int, end: Int, first: Int, last: Int) -> bool:
     if at + last - first > end:
         return False
-    for place in range(last - first):
+    for place in range(last - first):  # noqa: SIM110 - numba compiles no generators
         if data[at + place] != _LITERALS[first + place]:
             return False
     return True
@@ -141,7 +141,7 @@ def _skip_spaces(data: Bytes, at: Int, end: Int) -> Int:
     int64(
         *(GIVEN_U8, GIVEN_I64, GIVEN_I64),
         *(MADE_U8, MADE_U8, MADE_I64, MADE_I32, MADE_I64),
-        *(MADE_I32, MADE_U64, MADE_I64, MADE_U8, MADE_I64),
+        *(MADE_U64, MADE_I64, MADE_U8, MADE_I64),
     )
 )
 def flatten(
@@ -153,8 +153,7 @@ def flatten(
     value_ends: Int64s,
     value_paths: Int32s,
     document_ends: Int64s,
-    slots: Int32s,
-    hashes: UInt64s,
+    slots: UInt64s,
     ends: Int64s,
     arena: Bytes,
     state: Int64s,
@@ -237,7 +236,7 @@ def flatten(
                 whole = length + len(suffix)
                 path[length:whole] = suffix
                 hashed = hash_bytes(path, 0, whole)
-                known[kind] = number_of(path, 0, whole, hashed, slots, hashes, ends, arena, state)
+                known[kind] = number_of(path, 0, whole, hashed, slots, ends, arena, state)
                 if known[kind] < 0:
                     return NO_ROOM
             value_paths[count] = known[kind]

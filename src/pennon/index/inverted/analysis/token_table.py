@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.index.arrays import Bytes, Int32s, Int64s, UInt64s
+from pennon.index.arrays import Bytes, Int64s, UInt64s
 from pennon.index.inverted.analysis import kernels
 
 T = TypeVar("T", bound=np.generic)
@@ -17,18 +17,17 @@ _FIRST_SLOTS = 1 << 12
 
 
 class TokenTable:
-    """The arrays that kernels take: a hash table of numbers, the hash and the end of each token, and their bytes."""
+    """The arrays that kernels take: a hash table of numbers, the ends of all tokens, and their bytes."""
 
     def __init__(self) -> None:
-        self._slots: Int32s = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
-        self._hashes: UInt64s = np.empty(_FIRST_SLOTS, dtype=np.uint64)
-        self._ends: Int64s = np.zeros(_FIRST_SLOTS + 1, dtype=np.int64)
+        self._slots: UInt64s = np.zeros(2 * _FIRST_SLOTS, dtype=np.uint64)
+        self._ends: Int64s = np.zeros(_FIRST_SLOTS // 2 + 1, dtype=np.int64)
         self._arena: Bytes = np.empty(_FIRST_SLOTS * 8, dtype=np.uint8)
 
     @property
-    def arrays(self) -> tuple[Int32s, UInt64s, Int64s, Bytes]:
+    def arrays(self) -> tuple[UInt64s, Int64s, Bytes]:
         """As kernels take them; others after `make_room`."""
-        return self._slots, self._hashes, self._ends, self._arena
+        return self._slots, self._ends, self._arena
 
     @property
     def nbytes(self) -> int:
@@ -37,15 +36,14 @@ class TokenTable:
 
     def is_full(self, uniques: int) -> bool:
         """Whether a further token has no number, whatever its length."""
-        return 2 * uniques + 2 > len(self._slots)
+        return 4 * uniques + 4 > len(self._slots) or uniques + 2 > len(self._ends)
 
     def make_room(self, uniques: int, longest: int) -> None:
         """Twice the room of whatever is short of it, for a token of up to `longest` bytes."""
         if self.is_full(uniques):
-            self._slots = np.full(2 * len(self._slots), -1, dtype=np.int32)
-            kernels.fill_slots(self._slots, self._hashes, uniques)
-            self._hashes = enlarged(self._hashes, len(self._slots))
-            self._ends = enlarged(self._ends, len(self._slots) + 1)
+            known, self._slots = self._slots, np.zeros(2 * len(self._slots), dtype=np.uint64)
+            kernels.fill_slots(self._slots, known)
+            self._ends = enlarged(self._ends, len(self._slots) // 4 + 1)
         else:
             self._arena = enlarged(self._arena, len(self._arena) + max(len(self._arena), longest))
 
