@@ -1,6 +1,6 @@
-"""How kernels are compiled: kept on disk, without the GIL, and with exact floats unless a kernel asks for less.
+"""Compilation of kernels: cached on disk, without the GIL, and with exact floats unless a kernel allows otherwise.
 
-Importing a module of kernels compiles it, unless an earlier process has left the outcome on disk. numba takes a second
+Importing a module of kernels compiles it, unless an earlier process has cached the result on disk. numba takes a second
 to import, so queries that need no kernel import none.
 """
 
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def given(item: Any, dimensions: int = 1) -> Any:
-    """An array that is only read, which writable ones may be passed for."""
+    """The type of a read-only array; writable ones are accepted too."""
     return Array(item, dimensions, "C", readonly=True)
 
 
@@ -29,14 +29,14 @@ MADE_U32, MADE_U64, MADE_F32, MADE_FLAGS = uint32[::1], uint64[::1], float32[::1
 
 def compiled(*signatures: Any, fastmath: frozenset[str] = frozenset()) -> Callable[[F], F]:
     """Compile a function for the given signatures, or without any for the types of its first call. Floats are added and
-    rounded in the order that is written, but for the liberties of LLVM that `fastmath` names."""
+    rounded in the written order, except for the LLVM flags in `fastmath`."""
     options: dict[str, Any] = {"nogil": True, "fastmath": set(fastmath)}
 
     def compile_(function: F) -> F:
         given_types = (list(signatures),) if signatures else ()
         try:
             return njit(*given_types, cache=True, **options)(function)
-        except RuntimeError:  # no directory can hold the outcome: every process compiles it again
+        except RuntimeError:  # no writable cache directory: every process compiles again
             return njit(*given_types, **options)(function)
 
     return compile_
