@@ -197,10 +197,10 @@ def swap(uri: str, name: str) -> None:
 DAMAGE: dict[str, tuple[Callable[[str, str], None], str]] = {
     "deleted": (lambda uri, name: files_of(uri, name)[0].unlink(), "is missing"),
     "truncated": (lambda uri, name: truncate(files_of(uri, name)[0]), "bytes, but its index recorded"),
-    "swapped": (swap, "bytes, but its index recorded|not what the lookup says"),
+    "swapped": (swap, "bytes, but its index recorded|does not match the lookup"),
     "disordered": (
         lambda uri, name: rewrite(uri, name, lambda t: t.take(list(range(t.num_rows))[::-1])),
-        "not what the lookup says",
+        "does not match the lookup",
     ),
     "forgotten": (lambda uri, name: rewrite(uri, name, with_ids(forget)), ": 1 row missing"),
     "repeated": (lambda uri, name: rewrite(uri, name, with_ids(repeat)), "1 row missing, 1 row more than once"),

@@ -12,7 +12,7 @@ from pennon.wording import plural
 
 
 def describe_lookup(lookup: PageLookup) -> Description:
-    """Ranges and pages. A page of a single value is read for nothing else; many of them mean a frequent value."""
+    """Ranges and pages. Many pages with a single value indicate a frequent value."""
     sizes = np.array([file.pages for file in lookup.files], dtype=np.int64)
     single, with_nulls = _of_one_value(lookup), int(np.count_nonzero(lookup.null_counts))
     measures = {
@@ -25,7 +25,7 @@ def describe_lookup(lookup: PageLookup) -> Description:
     parameters = (("rows a page", f"{lookup.batch_size:,}"), ("ranges", f"{len(sizes):,}"))
     text = f"{single:,} with a single value, {with_nulls:,} with NULLs."
     if not lookup.pages:
-        chart = Chart("Pages", "Pages", "There are none: no row had to be indexed.")
+        chart = Chart("Pages", "Pages", "None: no row had to be indexed.")
     elif len(sizes) == 1:
         chart = Chart(f"{plural(lookup.pages, 'page')} in 1 range", "Pages", text)
     else:
@@ -41,6 +41,6 @@ def describe_lookup(lookup: PageLookup) -> Description:
 
 def _of_one_value(lookup: PageLookup) -> int:
     low, high = lookup.mins, lookup.maxs
-    if pa.types.is_float16(low.type):  # which Arrow does not compare
+    if pa.types.is_float16(low.type):  # Arrow does not compare half floats
         low, high = low.cast(pa.float32()), high.cast(pa.float32())
     return int(pc.sum(pc.equal(low, high)).as_py() or 0)

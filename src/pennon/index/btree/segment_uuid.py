@@ -1,4 +1,4 @@
-"""Uuids of B-tree segments, which record a limit of the fragments their files hold rows of.
+"""Uuids of B-tree segments, which record an upper limit of the fragments whose rows are in their files.
 
 The limit matters on tables with stable row ids, where a tree of index version 1 still holds addresses. pylance 13 and
 older treat these as stable ids: an update or a compaction extends the coverage of the tree to the fragments the rows
@@ -29,7 +29,7 @@ def segment_uuid(fragments: Iterable[int]) -> str:
 
 
 def fragments_below(uuid: UUID) -> int | None:
-    """The limit: all addresses in the files are in fragments with lower ids. None where the uuid records no limit."""
+    """The limit: all addresses in the files are in fragments with lower ids. None if the uuid records no limit."""
     head, tail = uuid.int >> 80, uuid.int & ((1 << 62) - 1)
     if uuid.version != 8 or (uuid.int >> 64) & 0xFFF != _checksum(head, tail):
         return None
