@@ -10,12 +10,12 @@ from pennon.wording import plural
 
 
 def describe_zones(zones: Zones, parameters: tuple[tuple[str, str], ...]) -> Description:
-    """How many rows zones span: those of small fragments are short, those with deleted rows long."""
+    """The number of rows that zones span: those of small fragments are short, those with deleted rows long."""
     lengths = zones.lengths.astype(np.int64)
     fragments = len(np.unique(zones.fragments))
     measures = {"zones": len(zones), "zone_fragments": fragments, "zone_rows": int(lengths.sum())}
     if not len(zones):
-        return Description(parameters, measures, Chart("Zones", "Zones", "There are none: no row had to be indexed."))
+        return Description(parameters, measures, Chart("Zones", "Zones", "None: no row had to be indexed."))
     chart = Chart(
         f"{plural(len(zones), 'zone')} in {plural(fragments, 'fragment')}",
         "Zones by the rows they span",

@@ -1,4 +1,4 @@
-"""Searching zones: a segment finds the ranges of rows whose summaries do not rule a condition out."""
+"""Search zones: a segment finds the ranges of rows whose summaries do not rule out a condition."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from pennon.index.zones.zone_map import ZoneBounds, ZoneSearch, allowed
 
 
 class ZoneSegment(ABC):
-    """What zone maps and Bloom filters have in common: places of zones, and NULLs."""
+    """The common parts of zone maps and Bloom filters: positions of zones, and NULLs."""
 
     def __init__(
         self, snapshot: Snapshot, segment: IndexSegment, file: LanceFile, cache: ByteCache, reuse: FragmentReuse | None
@@ -70,8 +70,8 @@ class ZoneSegment(ABC):
 
     @abstractmethod
     def allows(self, zones: Positions, values: pa.Array) -> Mask:
-        """Of each value whether a search for it finds the zone of the given number, in which it is. NULLs are always
-        found where they are recorded row by row."""
+        """For each value, whether a search for it finds its zone, given by number. NULLs are always found if they are
+        recorded row by row."""
 
     @property
     def has_null_map(self) -> bool:
@@ -82,7 +82,7 @@ class ZoneSegment(ABC):
         return int(self.zones.lengths.sum())
 
     def stored_ids(self) -> Iterator[Addresses]:
-        """The first row of every zone, which is in the same fragment as all others of it, and one NULL a fragment."""
+        """The first row of every zone, which represents the fragment of the zone, and one NULL per fragment."""
         yield self.zones.starts
         if self.has_null_map:
             rows = self.stored_nulls().by_fragment.items()
@@ -90,20 +90,20 @@ class ZoneSegment(ABC):
             yield np.array(firsts, dtype=np.uint64)
 
     def stored_nulls(self) -> RowSet:
-        """The rows with NULL at the addresses that are in the file."""
+        """The rows with NULL, by their addresses in the file."""
 
         def load() -> tuple[RowSet, int]:
             rows = self._nulls.read()
             whole = [fragment for fragment, offsets in rows.by_fragment.items() if offsets is None]
             if whole:
-                # Every row of a fragment: those of its zones.
+                # A whole fragment: the rows of its zones.
                 rows = RowSet({**rows.by_fragment, **self.zones.rows().within(BitMap(whole)).by_fragment})
             return rows, rows.nbytes
 
         return self._cache.get_or_load((*self._key, "nulls"), load)
 
     def null_rows(self) -> RowSet:
-        """The rows with NULL at today's addresses."""
+        """The rows with NULL, by their current addresses."""
         rows = self.stored_nulls()
         if self._reuse is None:
             return rows
@@ -111,7 +111,7 @@ class ZoneSegment(ABC):
         return RowSet.of_addresses(sorted_unique(addresses[alive]))
 
     def rows_of(self, mask: Mask) -> RowSet:
-        """The rows of some zones at today's addresses."""
+        """The rows of some zones, by their current addresses."""
         zones = self.zones.chosen(mask)
         if self._reuse is not None:
             starts, lengths, _ = self._reuse.address_map.apply_ranges(zones.starts, zones.lengths)
@@ -138,7 +138,7 @@ class ZoneMapSegment(ZoneSegment):
         self._type = value_type
         self.rows_per_zone = read_rows_per_zone(file)
         if ZoneMapDetails.from_bytes(segment.details).has_null_bitmap and not self.has_null_map:
-            raise DamagedFile(f"{file.where} has no NULL bitmap, and the manifest records one", REMEDY)
+            raise DamagedFile(f"{file.where} has no NULL bitmap, but the manifest records one", REMEDY)
         self.zone_map, self._bounds = cache.get_or_load((*self._key, "zones"), self._load)
         check_zones(self.zones, snapshot.manifest, file.where)
 
@@ -181,7 +181,7 @@ class ZoneMapSegment(ZoneSegment):
 
 
 class BloomFilterSegment(ZoneSegment):
-    """Filters are read when they are first asked, some at once, and kept in the cache."""
+    """Filters are read on first use, several at once, and kept in the cache."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class BloomFilterSegment(ZoneSegment):
         return self.rows_of(matching) | self.null_rows()
 
     def estimate(self, condition: Condition) -> Estimate:
-        """Which zones hold a value is not known before the filters are read."""
+        """Before the filters are read, any zone may contain a value."""
         asked = _ranges(condition)
         everywhere = np.full(len(self.zones), bool(asked.spans))
         return self._estimated(everywhere | self.bloom.has_null if asked.nulls else everywhere)
@@ -246,7 +246,7 @@ class BloomFilterSegment(ZoneSegment):
         return found
 
     def _filters(self, start: int) -> Filters:
-        """Those that are read together, from a multiple of how many these are."""
+        """The filters that are read together; `start` is a multiple of their number."""
         key = (*self._key, "filters", start)
         known: Filters | None = self._cache.get(key)
         if known is None:

@@ -1,4 +1,4 @@
-"""Merge segments of zones, or remap one: zones that stay are copied, those of moved rows are made from the data."""
+"""Merge segments of zones, or remap one: unchanged zones are copied, those of moved rows are built from the data."""
 
 from __future__ import annotations
 
