@@ -290,7 +290,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "a text": ("IVF_PQ", {"max_iters": "12"}, "max_iters must be a whole number"),
     "a truth": ("IVF_PQ", {"num_partitions": True}, "num_partitions must be a whole number"),
     "negative seed": ("IVF_PQ", {"seed": -1}, "seed"),
-    "codebook alone": ("IVF_PQ", {"pq_codebook": np.ones((4, 256, 4))}, "Give ivf_centroids too"),
+    "codebook alone": ("IVF_PQ", {"pq_codebook": np.ones((4, 256, 4))}, "Pass ivf_centroids too"),
 }
 
 

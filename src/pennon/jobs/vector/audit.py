@@ -1,4 +1,4 @@
-"""A vector index under audit: its rows, a sample of its codes, its graphs, and how much a search finds."""
+"""The audit of a vector index: its rows, a sample of its codes, its graphs, and the recall of a search."""
 
 from __future__ import annotations
 
