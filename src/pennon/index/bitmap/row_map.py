@@ -210,7 +210,7 @@ def listed(maps: Maps, where: str) -> Containers:
     """The containers of maps that list all their rows. Raises UnsupportedTable if one includes a whole fragment."""
     entries = Entries.of(maps, where)
     if entries.has_whole_fragments:
-        raise UnsupportedTable(f"{where} does not list the rows of a whole fragment", REMEDY)
+        raise UnsupportedTable(f"{where} includes all rows of a fragment without listing them", REMEDY)
     return entries.containers(where)
 
 

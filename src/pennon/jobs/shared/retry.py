@@ -44,7 +44,7 @@ class Attempt:
             self.base.uri,
             self.number,
             ATTEMPTS,
-            "retried" if retry else "given up",
+            "retried" if retry else "not retried",
             error.problem,
             extra={
                 "table": self.base.uri,
@@ -62,7 +62,7 @@ class Attempt:
 def attempts(
     snapshot: Snapshot, change: str, *, retried: tuple[type[CommitConflict], ...] = (RetryableConflict,)
 ) -> Iterator[Attempt]:
-    """Attempts 1 to ATTEMPTS, each on the version that is the newest then. The body leaves the loop by `return` when
+    """Attempts 1 to ATTEMPTS, each on the newest version at that time. The body leaves the loop by `return` when
     its commit succeeded; `change` describes it in the log."""
     base = snapshot
     for number in range(1, ATTEMPTS + 1):
