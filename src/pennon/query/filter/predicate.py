@@ -1,7 +1,7 @@
 """A filter as a tree: conditions on single columns and text that only a scan can evaluate, joined by AND and OR.
 
 There is no NOT. A filter keeps the rows for which it is TRUE, and the parser pushes every negation down to the leaves,
-so a node stands for the set of its TRUE rows: And is the intersection of its children, Or the union.
+so a node represents the set of its TRUE rows: And is the intersection of its children, Or the union.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pennon.index.key_spans import order_of, union
 
 @dataclass(frozen=True)
 class Opaque:
-    """A condition no index can answer, in SQL that a scan evaluates by itself with the meaning it has in the filter."""
+    """A condition that no index can answer, in SQL that means the same alone as within the filter."""
 
     sql: str
 

@@ -16,7 +16,7 @@ from pennon.wording import in_lines
 
 @dataclass(frozen=True)
 class IndexUse:
-    """One index's part in answering a filter."""
+    """The part of one index in answering a filter."""
 
     index: str
     condition: str
@@ -33,7 +33,7 @@ class IndexUse:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The plan of a scan. The last four figures are there when it was run (`analyze=True`)."""
+    """The plan of a scan. The last four figures are set if it was run (`analyze=True`)."""
 
     table: str
     version: int
@@ -74,7 +74,7 @@ class Explanation:
 
 
 def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Explanation:
-    """Plan a scan from lookups alone; with `analyze`, run it too and say what it touched."""
+    """Plan a scan from lookups alone; with `analyze`, also run it and report its reads."""
     snapshot = catalog.snapshot
     manifest = snapshot.manifest
     node = None if request.filter is None else parse(snapshot, request.filter)
