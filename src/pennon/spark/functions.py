@@ -31,7 +31,7 @@ from pennon.spark.types import arrow_schema, cast_batch, spark_schema
 Storage = Mapping[str, str]
 Rows = Iterator[tuple[Any, ...]]
 
-# What says which table and which columns, and so must be known before the query runs.
+# Arguments that determine the table and the columns, and must be known before the query runs.
 CONSTANTS = ("uri", "column", "columns", "with_row_id", "with_row_address", "version", "storage_options")
 INDICES = (
     "name string, fields array<string>, index_type string, num_segments bigint, num_indexed_fragments bigint, "
@@ -43,16 +43,15 @@ PLAN = "plan string"
 
 @dataclass
 class SearchSchema(AnalyzeResult):
-    """What a call of `pennon_search` returns; the version stays the same for every row that is searched for."""
+    """The schema of a call of `pennon_search`; all rows are searched in the same version."""
 
     pin: Pin | None = field(default=None, repr=False)
     columns: tuple[str, ...] = ()
 
 
 def table_functions(storage: Storage) -> dict[str, tuple[type, str | None]]:
-    """Name in SQL -> class, and its schema where that is always the same. The storage options are part of the classes,
-    because arguments show up in plans. Being made here, these are pickled whole, so they only call what the module
-    holds."""
+    """Name in SQL -> class, and its schema if that is fixed. The storage options are part of the classes, because
+    arguments are visible in plans. Local classes are pickled by value, so they only call functions of this module."""
 
     class PennonSearch:
         def __init__(self, result: SearchSchema) -> None:
@@ -128,31 +127,32 @@ def _search(result: SearchSchema, column: str, query: Any, k: int, options: Mapp
 
 
 def _request(column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
-    """Columns of ids are named like others here; an option that is NULL is not given."""
+    """Here id columns are named like others; an option that is NULL counts as not given."""
     elsewhere = ("version", "storage_options", "with_row_id", "with_row_address")
     return SearchRequest.of(column, k, {n: v for n, v in options.items() if n not in elsewhere and v is not None})
 
 
 def _joined(storage: Storage, given: Storage | None) -> Storage:
-    """Of a session and of a call. What a call is given shows in Spark's plans, so no secret is taken from there."""
+    """The options of a session and of a call. Arguments of a call are visible in Spark's plans, so secrets are refused
+    there."""
     for key, value in (given or {}).items():
         if is_secret(key, value):
             raise InvalidArgument(
-                f"{key!r} is a secret, and arguments of functions show in Spark's plans",
-                "Give it to pennon.spark.register(spark, storage_options={...})",
+                f"{key!r} is a secret, and arguments of functions are visible in Spark's plans",
+                "Pass it to pennon.spark.register(spark, storage_options={...})",
             )
     return {**storage, **(given or {})}
 
 
 def _open(uri: str | None, version: int | None, storage: Storage) -> Snapshot:
     if uri is None:
-        raise InvalidArgument("no table is named", "Give its address as the first argument")
+        raise InvalidArgument("the address of the table is missing", "Pass it as the first argument")
     return Snapshot.open(Location.of(uri, storage), version)
 
 
 @lru_cache(maxsize=4)
 def _catalog(pin: Pin) -> Catalog:
-    """Kept in the worker process: a column of queries asks many times."""
+    """Cached in the worker process: a column of queries searches many times."""
     return Catalog.read(pin.open(), SHARED_CACHE)
 
 
