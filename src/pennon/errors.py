@@ -1,4 +1,4 @@
-"""Every error Pennon raises on purpose. A message gives the problem, the place and the remedy."""
+"""Every error Pennon raises on purpose. A message states the problem, the place and the remedy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class UnsupportedColumn(PennonError):
 
 
 class UnsupportedTable(PennonError):
-    """The table uses a format feature this version of Pennon does not know."""
+    """The table uses a format feature that this version of Pennon does not support."""
 
 
 class IndexNotFound(PennonError):
@@ -111,7 +111,7 @@ class TaskFailed(PennonError):
 
 
 class PennonWarning(UserWarning):
-    """Something the user should know that does not make the answer wrong."""
+    """A condition that the user should know about; results are still correct."""
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*(escape_controls(redact(item)) if isinstance(item, str) else item for item in arguments))

@@ -1,6 +1,6 @@
 """Engines run the tasks of a job on Spark or in this process: a map over tasks, a columnar exchange, progress.
 
-The only room besides `spark` that imports pyspark, and only when a `SparkEngine` is first used, because verbs without
+The only room except `spark` that imports pyspark, and only when a `SparkEngine` is first used, because verbs without
 Spark must not pay for the import.
 """
 

@@ -20,9 +20,10 @@ ARROW_SCHEMA = pa.schema(
     [("destination", pa.int32()), ("failed", pa.bool_()), ("block", pa.binary()), ("place", pa.int64())]
 )
 
-# Small enough to stay in a processor's cache on its way through the JVM, large enough that rows do not matter. It also
-# bounds what Spark collects before a reducer sees it: `spark.sql.execution.arrow.maxBytesPerBatch` (64 MiB unless set)
-# plus one block, since a batch is closed by the row that crosses the limit.
+# Small enough to stay in a processor's cache on its way through the JVM, large enough that the cost per row is
+# negligible. It also bounds the data that Spark collects before a reducer reads it:
+# `spark.sql.execution.arrow.maxBytesPerBatch` (64 MiB unless set) plus one block, since a batch is closed by the row
+# that crosses the limit.
 BLOCK_BYTES = 2 << 20
 # How much is packed into one record batch on its way to the JVM.
 PACK_BYTES = 8 << 20

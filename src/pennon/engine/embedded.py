@@ -94,7 +94,7 @@ def _interrupt_handler_restored() -> Generator[None]:
 def _error_lines(log: IO[bytes]) -> str:
     log.seek(0)
     lines = log.read().decode(errors="replace").splitlines()
-    # A Java trace is indented under the lines that matter.
+    # A Java trace is indented below the informative lines.
     return " ".join(
         line for line in lines if line[:1].strip() and not line.startswith(CHATTER) and " WARN " not in line
     )

@@ -73,5 +73,5 @@ def root_cause(trace: str) -> str:
 def _trace(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as gone:  # noqa: BLE001  an error of the JVM asks the JVM for its text
+    except Exception as gone:  # noqa: BLE001  the text of a JVM error is requested from the JVM
         return str(gone)

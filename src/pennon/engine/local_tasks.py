@@ -83,7 +83,7 @@ def _in_turn(job: str, calls: Iterable[Callable[[], R]], advance: Callable[[int]
     for call in calls:
         try:
             results.append(call())
-        except Exception as error:  # noqa: BLE001  of whatever kind, it is a failure of the task
+        except Exception as error:  # noqa: BLE001  any error is a failure of the task
             raise_failure(job, error)
         advance(len(results))
     return results

@@ -93,7 +93,7 @@ def _embedded_session() -> SparkSession:
     global _embedded  # noqa: PLW0603
     if is_remote_only():
         raise SparkUnavailable(
-            "The installed pyspark is the Connect client only and cannot start a session of its own",
+            "The installed pyspark is only the Connect client and cannot start a session",
             "Pass a Connect session, or install the package pyspark",
         )
     # The Connect client has no SparkContext to import.

@@ -89,7 +89,7 @@ def _watch(rows: Future[pa.Table], control: _Control, report: _Report | None) ->
             if report:
                 report.advance(_completed_tasks(control))
     except BaseException:
-        # The caller was interrupted or its listener failed: nobody waits for the job any more.
+        # The caller was interrupted or its listener failed: the result of the job is not needed any more.
         for _ in range(CANCEL_TIMES):
             with suppress(Exception):
                 control.cancel()

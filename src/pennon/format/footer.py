@@ -86,9 +86,9 @@ def _check_column(metadata: bytes, size: int) -> None:
     sizes: list[int] = []
     for number, value in fields(metadata):
         if number == PAGES and isinstance(value, bytes):
-            for inner, told in fields(value):
+            for inner, content in fields(value):
                 if inner in (1, 2):
-                    (positions if inner == 1 else sizes).extend(numbers(told))
+                    (positions if inner == 1 else sizes).extend(numbers(content))
         elif number in (3, 4):
             (positions if number == 3 else sizes).extend(numbers(value))
     if len(positions) != len(sizes):

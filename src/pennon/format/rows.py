@@ -254,8 +254,8 @@ class RowReader:
 
     @cached_property
     def _rows(self) -> lance.LanceDataset:
-        """The dataset for reading rows. pylance may then read the row ids of all fragments and allocate whatever they
-        span, so they are checked first."""
+        """The dataset for reading rows. pylance may then read the row ids of all fragments and allocate memory for all
+        ids they span, so they are checked first."""
         if self.manifest.has_stable_row_ids:
             for fragment in self.manifest.fragments.values():
                 try:

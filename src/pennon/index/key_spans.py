@@ -146,7 +146,7 @@ def union(spans: Iterable[Span]) -> Spans:
 
 
 def float_key(value: float, type_: pa.DataType) -> int:
-    """The place of a float in IEEE-754 total order: the sign bit makes -NaN the least and -0.0 less than 0.0."""
+    """The position of a float in IEEE-754 total order: by the sign bit, -NaN is the smallest and -0.0 less than 0.0."""
     as_float, as_int, magnitude = _FLOATS[str(type_)]
     bits: int = struct.unpack(as_int, struct.pack(as_float, value))[0]
     return bits ^ magnitude if bits < 0 else bits

@@ -167,7 +167,7 @@ def _described(name: str, hint: Any, default: Any, about: Mapping[str, Any]) -> 
     (one,) = allowed - {NoneType}
     plain = object if one is Any else get_origin(one) or one
     if plain not in TYPE_WORDS or default is MISSING or "help" not in about:
-        raise TypeError(f"{name} must be one of {list(TYPE_WORDS.values())} and made by option()")
+        raise TypeError(f"{name} must be one of {list(TYPE_WORDS.values())} and created by option()")
     return Option(name, plain, optional or plain is object, default, **about)
 
 

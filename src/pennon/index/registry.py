@@ -32,30 +32,30 @@ def index_types() -> dict[str, type[IndexOptions]]:
     return {name: cls for kind in KINDS for name, cls in kind.options.items()}
 
 
-def index_options(asked: str | IndexOptions, given: Mapping[str, Any]) -> IndexOptions:
+def index_options(requested: str | IndexOptions, given: Mapping[str, Any]) -> IndexOptions:
     """The options of an index to build, from an object or from the name of a type and keyword arguments.
 
     Args:
-        asked: an options object, or the name of an index type in any case.
+        requested: an options object, or the name of an index type in any case.
         given: keyword arguments; None means not given.
 
     Raises:
         UnknownIndexType: Pennon does not build this type.
         InvalidArgument: the type does not have an option, or does not allow a value.
     """
-    if isinstance(asked, IndexOptions):
+    if isinstance(requested, IndexOptions):
         extra = [name for name, value in given.items() if value is not None]
         if extra:
             raise InvalidArgument(
-                f"{', '.join(extra)} given in addition to {type(asked).__name__}(...)",
-                f"Pass all options to {type(asked).__name__}(...)",
+                f"{', '.join(extra)} given in addition to {type(requested).__name__}(...)",
+                f"Pass all options to {type(requested).__name__}(...)",
             )
-        return asked.settled()
-    if not isinstance(asked, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return requested.settled()
+    if not isinstance(requested, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgument(
-            f"{asked!r} is not an index type", f"Use one of {', '.join(index_types())}, or an options object"
+            f"{requested!r} is not an index type", f"Use one of {', '.join(index_types())}, or an options object"
         )
-    return kind_named(asked).options[asked.upper()].of(given)
+    return kind_named(requested).options[requested.upper()].of(given)
 
 
 def kind_of(segment: IndexSegment) -> IndexKind | None:

@@ -44,7 +44,7 @@ def one_thread() -> Generator[None]:
 
     The limit of faiss applies to this thread, that of OpenBLAS to the process until the last such block ends.
     """
-    global _users, _threads_before  # noqa: PLW0603 - they stand for what OpenBLAS keeps per process
+    global _users, _threads_before  # noqa: PLW0603 - OpenBLAS's setting is global too
     import faiss  # noqa: PLC0415 - a fifth of a second, and filters need none of it
 
     get, set_ = _openblas()

@@ -214,7 +214,7 @@ def _position_bits(count: int) -> int:
 def _argsort_bytes(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> Indices:
-    """Sort byte strings eight bytes at a time; only rows still tied look at their next eight."""
+    """Sort byte strings eight bytes at a time; only the next eight of tied rows are compared."""
     order = np.arange(len(starts))
     if len(starts) < 2:
         return order

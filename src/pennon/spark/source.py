@@ -64,7 +64,7 @@ class PennonSource(DataSource):
 def plan_read(pin: Pin, options: ReadOptions) -> ReadPlan:
     fields: pa.Schema = pin.open().schema
     names = list(fields.names if options.columns is None else options.columns)
-    names += [n for n, asked in ((ROW_ID, options.with_row_id), (ADDRESS, options.with_row_address)) if asked]
+    names += [n for n, wanted in ((ROW_ID, options.with_row_id), (ADDRESS, options.with_row_address)) if wanted]
     return ReadPlan(
         pin,
         chosen_columns(fields, list(dict.fromkeys(names)), pin.location.shown),

@@ -226,10 +226,10 @@ class Sequence:
 
     def _check_follows(self, previous: Run, run: Run, file: PageFile) -> None:
         """Check the order of pages that are read separately."""
-        sound = len(previous.values) == 0 or (
+        valid = len(previous.values) == 0 or (
             len(run.null_ids) == 0 and is_sorted(pa.concat_arrays([previous.values[-1:], run.values[:1]]))
         )
-        if not sound:
+        if not valid:
             raise DamagedFile(f"{self._file(file).where} is not in value order", "Rebuild the index")
 
     def _file(self, file: PageFile) -> LanceFile:

@@ -185,11 +185,11 @@ class BTreeSegment:
         """Check a page against the lookup; a mismatch means that its file is damaged."""
         lookup, nulls = self.lookup, values.null_count
         present = values.slice(nulls)
-        sound = nulls == lookup.null_counts[page] and present.null_count == 0 and is_sorted(present)
-        if sound and len(present):
+        valid = nulls == lookup.null_counts[page] and present.null_count == 0 and is_sorted(present)
+        if valid and len(present):
             low, high = lookup.mins[page], lookup.maxs[page]
-            sound = same_value(present[-1], high) and (not low.is_valid or nulls > 0 or same_value(present[0], low))
-        if not sound:
+            valid = same_value(present[-1], high) and (not low.is_valid or nulls > 0 or same_value(present[0], low))
+        if not valid:
             raise DamagedFile(f"page {page} in {where} does not match the lookup", REMEDY)
         return Page(ids[:nulls].copy(), SortedValues(present), ids[nulls:].copy())
 

@@ -3,7 +3,7 @@
 The limit matters on tables with stable row ids, where a tree of index version 1 still holds addresses. pylance 13 and
 older treat these as stable ids: an update or a compaction extends the coverage of the tree to the fragments the rows
 moved to and leaves its files unchanged. pylance 14 trusts that coverage and misses rows. Only the uuid changes whenever
-the files do, whatever program writes them; all other fields of the manifest entry can outlive the files.
+the files do, with any writer; all other fields of the manifest entry can outlive the files.
 
 Layout of a uuid of version 8, from the left: 32 bits the limit (the highest fragment id + 1), 16 random, 4 the version,
 12 a checksum of the others, 2 the variant, 62 random.

@@ -352,9 +352,9 @@ def _split(moved: Doubles, found: Partials, spherical: bool, least: float, rng: 
         heapq.heapreplace(heap, (loss / 2, donor))
         # The length of the sum is the total length of its points minus their loss.
         weight = np.linalg.norm(found.sums[donor]) + found.losses[donor] if spherical else found.counts[donor]
-        aside = rng.choice((-1, 1), dim) * (found.losses[donor] / weight / dim) ** 0.5 / 16
-        moved[i] = moved[donor] - aside
-        moved[donor] += aside
+        offset = rng.choice((-1, 1), dim) * (found.losses[donor] / weight / dim) ** 0.5 / 16
+        moved[i] = moved[donor] - offset
+        moved[donor] += offset
 
 
 def _shares(weights: Doubles, limits: Positions, total: int) -> Positions:

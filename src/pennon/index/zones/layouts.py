@@ -180,9 +180,9 @@ class BloomLayout:
             zones, edges = cutter.zones(), cutter.piece_edges()
             with_null = np.add.reduceat(np.concatenate(null_parts), edges) > 0
             some = Zones(zones.starts[written:stop], zones.lengths[written:stop])
-            made = bloom_batch(some, with_null[written:stop], pa.array(waiting, pa.binary()))
+            filled = bloom_batch(some, with_null[written:stop], pa.array(waiting, pa.binary()))
             waiting, written = [], stop
-            return made
+            return filled
 
         for values, addresses in rows:
             edges, numbers = cutter.cut(addresses)

@@ -147,18 +147,18 @@ class ZoneMapSegment(ZoneSegment):
         return self.zone_map.zones
 
     def search(self, condition: Condition) -> RowSet:
-        asked = _ranges(condition)
-        found = self.rows_of(self._matching(asked))
+        ranges = _ranges(condition)
+        found = self.rows_of(self._matching(ranges))
         if not self.has_null_map:
             return found
-        if asked.is_everything:
-            return found if asked.nulls else found - self.null_rows()
-        return found | self.null_rows() if asked.nulls else found
+        if ranges.is_everything:
+            return found if ranges.nulls else found - self.null_rows()
+        return found | self.null_rows() if ranges.nulls else found
 
     def estimate(self, condition: Condition) -> Estimate:
-        asked = _ranges(condition)
-        nulls = int(self.zone_map.null_counts.sum(dtype=np.int64)) if asked.nulls and self.has_null_map else 0
-        return self._estimated(self._matching(asked)) + Estimate(int(nulls > 0), nulls)
+        ranges = _ranges(condition)
+        nulls = int(self.zone_map.null_counts.sum(dtype=np.int64)) if ranges.nulls and self.has_null_map else 0
+        return self._estimated(self._matching(ranges)) + Estimate(int(nulls > 0), nulls)
 
     def allows(self, zones: Positions, values: pa.Array) -> Mask:
         found = allowed(self.zone_map, zones, values)
@@ -167,11 +167,11 @@ class ZoneMapSegment(ZoneSegment):
     def describe(self) -> Description:
         return describe_zones(self.zones, (("rows a zone", f"{self.rows_per_zone:,}"),))
 
-    def _matching(self, asked: ColumnRanges) -> Mask:
-        if asked.is_everything:
+    def _matching(self, ranges: ColumnRanges) -> Mask:
+        if ranges.is_everything:
             return np.ones(len(self.zones), dtype=np.bool_)
-        matching = self._bounds.matching(asked)
-        return matching | (self.zone_map.null_counts > 0) if asked.nulls and not self.has_null_map else matching
+        matching = self._bounds.matching(ranges)
+        return matching | (self.zone_map.null_counts > 0) if ranges.nulls and not self.has_null_map else matching
 
     def _load(self) -> tuple[tuple[ZoneBounds, ZoneSearch], int]:
         found = read_zone_map(self._file, self._type)
@@ -204,11 +204,11 @@ class BloomFilterSegment(ZoneSegment):
         return self.bloom.zones
 
     def search(self, condition: Condition) -> RowSet:
-        asked = _ranges(condition)
-        if asked.nulls and not asked.spans and not self.has_null_map:
+        ranges = _ranges(condition)
+        if ranges.nulls and not ranges.spans and not self.has_null_map:
             raise UnsupportedTable("the Bloom filters have no NULL bitmap, and cannot find NULLs exactly")
         matching = np.zeros(len(self.zones), dtype=np.bool_)
-        values = points_of(asked)
+        values = points_of(ranges)
         if values is None:
             raise TypeError("a Bloom filter answers single values only")
         if len(values):
@@ -216,7 +216,7 @@ class BloomFilterSegment(ZoneSegment):
             for start in range(0, len(self.zones), self._at_once):
                 filters = self._filters(start)
                 matching[start : start + len(filters)] = may_hold(filters.words, filters.offsets, hashes)
-        if not asked.nulls:
+        if not ranges.nulls:
             return self.rows_of(matching)
         if not self.has_null_map:
             return self.rows_of(matching | self.bloom.has_null)
@@ -224,9 +224,9 @@ class BloomFilterSegment(ZoneSegment):
 
     def estimate(self, condition: Condition) -> Estimate:
         """Before the filters are read, any zone may contain a value."""
-        asked = _ranges(condition)
-        everywhere = np.full(len(self.zones), bool(asked.spans))
-        return self._estimated(everywhere | self.bloom.has_null if asked.nulls else everywhere)
+        ranges = _ranges(condition)
+        everywhere = np.full(len(self.zones), bool(ranges.spans))
+        return self._estimated(everywhere | self.bloom.has_null if ranges.nulls else everywhere)
 
     def describe(self) -> Description:
         parameters = (
@@ -238,11 +238,11 @@ class BloomFilterSegment(ZoneSegment):
     def allows(self, zones: Positions, values: pa.Array) -> Mask:
         found = np.full(len(zones), self.has_null_map) | self.bloom.has_null[zones]
         present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        hashes, asked = hash_values(values.take(pa.array(present))), zones[present]
-        for start in np.unique(asked // self._at_once).tolist():
+        hashes, searched = hash_values(values.take(pa.array(present))), zones[present]
+        for start in np.unique(searched // self._at_once).tolist():
             filters, first = self._filters(start * self._at_once), start * self._at_once
-            own = np.flatnonzero(asked // self._at_once == start)
-            found[present[own]] = may_hold_each(filters.words, filters.offsets, asked[own] - first, hashes[own])
+            own = np.flatnonzero(searched // self._at_once == start)
+            found[present[own]] = may_hold_each(filters.words, filters.offsets, searched[own] - first, hashes[own])
         return found
 
     def _filters(self, start: int) -> Filters:

@@ -66,11 +66,11 @@ def allowed(zone_map: ZoneBounds, zones: Positions, values: pa.Array) -> Mask:
     if not has_bounds(values.type):
         found[present] = True
         return found
-    asked, of = values.take(pa.array(present)), pa.array(zones[present])
+    searched, of = values.take(pa.array(present)), pa.array(zones[present])
     low, high = zone_map.mins.take(of), zone_map.maxs.take(of)
-    found[present] = _not_above(low, asked) & _not_above(asked, high)
+    found[present] = _not_above(low, searched) & _not_above(searched, high)
     if pa.types.is_floating(values.type):
-        is_nan = np.isnan(asked.to_numpy(zero_copy_only=False))
+        is_nan = np.isnan(searched.to_numpy(zero_copy_only=False))
         found[present] |= is_nan & (zone_map.nan_counts[zones[present]] > 0)
     return found
 

@@ -119,7 +119,7 @@ def compare(engine: Engine, snapshot: Snapshot, suspects: Sequence[Suspect], mem
         tasks += [(number, piece) for piece in suspect.pieces]
         tasks += [(number, (suspect.view, ScanSlice((fragment,)))) for fragment in suspect.fragments]
     several = tuple(suspects[owner].view.several for owner in blocks.owners)
-    met = engine.exchange(
+    exchanged = engine.exchange(
         "differences",
         partial(_rows, snapshot.pin(), blocks),
         tasks,
@@ -127,7 +127,7 @@ def compare(engine: Engine, snapshot: Snapshot, suspects: Sequence[Suspect], mem
         len(blocks.owners),
     ).reduced
     found = [Differences() for _ in suspects]
-    for destination, differences in sorted(met.items()):
+    for destination, differences in sorted(exchanged.items()):
         owner = blocks.owners[destination]
         found[owner] = found[owner].joined(differences)
     return found

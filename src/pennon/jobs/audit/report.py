@@ -94,8 +94,8 @@ class AuditReport:
 
     def __str__(self) -> str:
         share = "" if self.sample >= 1 else f", {self.sample:.0%} of the fragments"
-        looked = f"{plural(self.indices, 'index', 'indices')}, {plural(self.segments, 'segment')}"
-        lines = [f"{looked}, {plural(self.rows_compared, 'row')} compared{share} in {self.seconds:.1f} s"]
+        scope = f"{plural(self.indices, 'index', 'indices')}, {plural(self.segments, 'segment')}"
+        lines = [f"{scope}, {plural(self.rows_compared, 'row')} compared{share} in {self.seconds:.1f} s"]
         lines += [f"repaired  {finding.what}" for finding in self.repaired]
         lines += map(str, self.findings)
         if self.ok:

@@ -78,8 +78,8 @@ def _nested(engine: SparkEngine, frame: DataFrame, plan: KnnJoinPlan, added: pa.
     if not plan.groups:
         return engine.apply(frame, MapRows(partial(search, plan, added)), schema)
     groups = len(plan.groups)
-    asked = engine.deliver(frame, SendRows(partial(route_queries, plan)), groups + plan.gatherers)
-    answered = engine.deliver(asked, AnswerBlocks(partial(answer_questions, plan), groups), plan.gatherers)
+    questions = engine.deliver(frame, SendRows(partial(route_queries, plan)), groups + plan.gatherers)
+    answered = engine.deliver(questions, AnswerBlocks(partial(answer_questions, plan), groups), plan.gatherers)
     return engine.apply(answered, ReceiveRows(partial(finish, plan, added)), schema)
 
 

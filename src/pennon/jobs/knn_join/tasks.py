@@ -125,12 +125,12 @@ def _group_of_partitions(plan: KnnJoinPlan) -> list[Positions]:
     return [np.array(numbers, dtype=np.int64) for numbers in groups]
 
 
-def _by_group(asked: Sequence[Positions]) -> Iterator[tuple[int, Positions]]:
+def _by_group(probed: Sequence[Positions]) -> Iterator[tuple[int, Positions]]:
     """Each probed group and its queries, given the group of every probe, segment by segment."""
-    if not asked:
+    if not probed:
         return
-    queries = len(asked[0])
-    pairs = np.unique(np.concatenate(asked, axis=1) * queries + np.arange(queries)[:, None])
+    queries = len(probed[0])
+    pairs = np.unique(np.concatenate(probed, axis=1) * queries + np.arange(queries)[:, None])
     groups, asking = np.divmod(pairs, queries)
     starts = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
     for start, stop in pairwise([*starts, len(groups)]):

@@ -115,7 +115,8 @@ def _check(base: Snapshot, change: SegmentChange) -> None:
 
 
 def _check_owners(base: Snapshot, name: str, change: SegmentChange, reuse: FragmentReuse | None) -> None:
-    """No segment may come to hold rows of a fragment that another one covers: pylance would return them."""
+    """Refuse a change after which a segment holds rows of a fragment that another one covers: pylance would return
+    them."""
     before = [s for s in base.manifest.user_segments if s.name == name]
     changed = {s.uuid for s in (*change.remove, *change.add)}
     after = [*(s for s in before if s.uuid not in changed), *(s for s in change.add if s.name == name)]

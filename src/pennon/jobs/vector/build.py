@@ -157,12 +157,12 @@ def _assemble(plan: VectorPlan, files: ModelFiles, loss: float | None, runs: Seq
     whole = write_segment_codes(plan, models, layout, _copied(store, [run.path for run in runs], plan.code_bytes))
     if plan.hnsw is None:
         return whole
-    made = [(run.first, run.graphs) for run in runs if run.graphs]
+    written = [(run.first, run.graphs) for run in runs if run.graphs]
     graphs = Graphs(
         GRAPH_SCHEMA,
-        _copied(store, [graph.path for _, graph in made], plan.hnsw.m * 16),
-        Layout.of(_joined(ivf, [(first, graph.lengths) for first, graph in made], 0)),
-        tuple(_joined(ivf, [(first, graph.metadata) for first, graph in made], "")),
+        _copied(store, [graph.path for _, graph in written], plan.hnsw.m * 16),
+        Layout.of(_joined(ivf, [(first, graph.lengths) for first, graph in written], 0)),
+        tuple(_joined(ivf, [(first, graph.metadata) for first, graph in written], "")),
     )
     with delete_on_failure(store, whole.uuid):
         index = write_index(store, whole.directory, plan.kind, ivf, plan.storage_version, graphs)

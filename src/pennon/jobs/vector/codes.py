@@ -61,9 +61,9 @@ def wrong_codes(files: VectorFiles, number: int, stored: Columns, vectors: Vecto
     suspects = np.flatnonzero(quantizer.differs(stored, fresh))
     wrong = np.zeros(len(vectors), dtype=np.bool_)
     if len(suspects):
-        asked = quantizer.prepare(prepared[suspects])
-        found = _own_distances(quantizer, take_columns(stored, suspects), centroids[number], asked)
-        expected = _own_distances(quantizer, take_columns(fresh, suspects), centroids[number], asked)
+        prepared_queries = quantizer.prepare(prepared[suspects])
+        found = _own_distances(quantizer, take_columns(stored, suspects), centroids[number], prepared_queries)
+        expected = _own_distances(quantizer, take_columns(fresh, suspects), centroids[number], prepared_queries)
         lengths = squared_lengths(prepared)
         spread = lengths
         if files.metric.by_l2:
@@ -74,9 +74,9 @@ def wrong_codes(files: VectorFiles, number: int, stored: Columns, vectors: Vecto
     return wrong
 
 
-def _own_distances(quantizer: Quantizer, columns: Columns, centroid: Vectors, asked: Vectors) -> Floats:
+def _own_distances(quantizer: Quantizer, columns: Columns, centroid: Vectors, prepared_queries: Vectors) -> Floats:
     """The distance of each vector to its own code."""
-    return np.diagonal(quantizer.scorer(columns, centroid).distances(asked))
+    return np.diagonal(quantizer.scorer(columns, centroid).distances(prepared_queries))
 
 
 def _check_graph(files: VectorFiles, number: int, partition: Partition) -> None:

@@ -33,7 +33,8 @@ SUM_COPIES = 3
 def train_on_spark(
     engine: Engine, store: Store, plan: VectorPlan, files: Sequence[SampleFile], scratch: str
 ) -> Vectors:
-    """Centroids in float32. Equal plans and samples give equal centroids, in whatever order tasks finish."""
+    """Centroids in float32. Equal plans and samples give equal centroids, independent of the order in which tasks
+    finish."""
     spherical = not plan.metric.by_l2
     most = plan.memory_bytes // (plan.vector_bytes * SUM_COPIES)
     start_rows = max(plan.num_partitions, min(plan.num_partitions * START_ROWS, most))

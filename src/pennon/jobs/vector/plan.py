@@ -28,7 +28,7 @@ from pennon.jobs.vector.models import ModelFiles
 from pennon.jobs.vector.options import given_centroids, partitions_for
 from pennon.wording import human_bytes, in_lines, plural
 
-# Vectors of one map task: long enough that starting it does not matter, short enough that the last wave is short.
+# Bytes of vectors of one map task: large enough that its start is negligible, small enough that the last wave is short.
 TASK_BYTES = 64 << 20
 # Vectors held at once by a map task; every temporary of assignment and encoding is at most as large. The C library
 # returns arrays of 32 MiB and more to the system, and page-faults each of them in again.

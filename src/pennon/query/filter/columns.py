@@ -46,8 +46,8 @@ class Columns:
     def _any_case(self, parts: list[str]) -> str:
         """The path with its first part in the table's case: Lance ignores the case of the first part only."""
         roots = {path.split(".", 1)[0] for path in self.types}
-        alike = [root for root in roots if root.translate(_LOWER) == parts[0].translate(_LOWER)]
-        return _path(parts) if parts[0] in roots or len(alike) != 1 else _path([alike[0], *parts[1:]])
+        matching = [root for root in roots if root.translate(_LOWER) == parts[0].translate(_LOWER)]
+        return _path(parts) if parts[0] in roots or len(matching) != 1 else _path([matching[0], *parts[1:]])
 
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)

@@ -192,7 +192,7 @@ class _Reader(Tokens):
                 self.depth = depth
                 self.go_back(first)
         unclosed = 1
-        while unclosed:  # Whatever the arguments are, they end at the matching parenthesis.
+        while unclosed:  # The arguments end at the matching parenthesis.
             if self.kind == "end":
                 raise Broken("')' is missing at the end", self.start)
             unclosed += (self.text == "(") - (self.text == ")")

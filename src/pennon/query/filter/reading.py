@@ -33,7 +33,7 @@ def filter_text(given: FilterLike, schema: pa.Schema) -> str:
     """
     if isinstance(given, pc.Expression):
         return expression_sql(given, schema)
-    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users may give anything
+    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users may pass anything
         problem = f"a filter is SQL text or a pyarrow expression, not {type(given).__name__}"
         raise InvalidArgument(problem, "Write it as SQL: \"user_id = 42 AND name LIKE 'a%'\"")
     return given

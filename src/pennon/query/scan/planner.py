@@ -110,7 +110,7 @@ class Planner:
         question = answerable(self.node, {condition: found for condition, found in choices.items() if found})
         if question is None or not list(conditions(question)):
             return None
-        coverage = [BitMap.union(*(each.coverage for each in choices[asked])) for asked in conditions(question)]
+        coverage = [BitMap.union(*(each.coverage for each in choices[condition])) for condition in conditions(question)]
         return BitMap.intersection(BitMap(self.catalog.snapshot.manifest.live), *coverage)
 
     def _answer(self, search: bool) -> Answer:

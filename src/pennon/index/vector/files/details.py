@@ -83,7 +83,7 @@ def unknown_metric(value: bytes) -> str | None:
 
 
 def has_graph(value: bytes) -> bool:
-    """Whether the details are those of an HNSW index, for whatever metric."""
+    """Whether the details are those of an HNSW index, for any metric."""
     try:
         return _Message.FromString(value).HasField("hnsw")
     except DecodeError:

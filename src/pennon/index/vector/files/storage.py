@@ -359,11 +359,11 @@ def _columns(rows: pa.Table) -> tuple[RowIds, dict[str, npt.NDArray[Any]]]:
     for name, array in arrays.items():
         if pa.types.is_fixed_size_list(array.type):
             columns[name], whole = to_matrix(array)
-            sound = bool(whole.all())
+            valid = bool(whole.all())
         else:
-            sound = array.null_count == 0
+            valid = array.null_count == 0
             columns[name] = array.to_numpy(zero_copy_only=False)
-        if not sound:
+        if not valid:
             raise ValueError(f"NULLs in the column {name}")
     row_ids = columns.pop(ROW_ID)
     if row_ids.dtype != np.uint64:

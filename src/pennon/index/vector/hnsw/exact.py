@@ -28,7 +28,7 @@ FAR_CANDIDATES = 32
 # the distances. A missing candidate is infinitely far, as every node is from itself.
 Candidates = npt.NDArray[np.uint64]
 NUMBER_BITS = np.uint64(32)
-NOBODY = np.uint64(int(np.float32(np.inf).view(np.uint32)) << 32)
+MISSING = np.uint64(int(np.float32(np.inf).view(np.uint32)) << 32)
 
 
 def exact_levels(points: Floats, tops: npt.NDArray[np.integer[Any]], by_l2: bool, params: HnswParams) -> list[Level]:
@@ -90,7 +90,7 @@ def _pruned(links: Positions, table: Floats, width: int, limit: int) -> Iterator
         lists = by_length[rows]
         longest = counts[lists].max()
         places = np.minimum(starts[lists][:, None] + np.arange(longest), len(links) - 1)
-        candidates = np.where(np.arange(longest) < counts[lists][:, None], packed[places], NOBODY)
+        candidates = np.where(np.arange(longest) < counts[lists][:, None], packed[places], MISSING)
         candidates.sort(axis=1)
         picked = _choose(candidates[:, :width], table, limit)
         yield owners[lists][picked // side] * side + picked % side
@@ -107,7 +107,7 @@ def _nearest(distances: Floats, width: int, landmarks: Positions) -> Candidates:
     near = _smallest(packed, width)
     if len(landmarks):
         far = _smallest(far, FAR_CANDIDATES)
-        far[far <= near.max(axis=1)[:, None]] = NOBODY
+        far[far <= near.max(axis=1)[:, None]] = MISSING
         near = np.concatenate([near, far], axis=1)
     near.sort(axis=1)
     return near

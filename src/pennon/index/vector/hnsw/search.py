@@ -126,12 +126,12 @@ class HnswSearcher:
         breadth, queries = ef * self._count // total + 1, np.arange(len(points))
         while True:
             breadth = min(breadth, self._count)
-            near, met = self._walk(points[queries], breadth, breadth)
-            fit = (met >= 0) & allowed[met]
+            near, visited = self._walk(points[queries], breadth, breadth)
+            fit = (visited >= 0) & allowed[visited]
             rank = np.cumsum(fit, axis=1) - 1
             row, column = np.nonzero(fit & (rank < k))
             place = queries[row], rank[row, column]
-            distances[place], nodes[place] = near[row, column], met[row, column]
+            distances[place], nodes[place] = near[row, column], visited[row, column]
             queries = queries[fit.sum(axis=1) < min(k, total)]
             if not len(queries) or breadth == self._count:
                 return

@@ -91,7 +91,7 @@ class Estimator:
         """The middle of the range of numbers in a dimension of a code."""
         return (1 << self.extra_bits) - 0.5
 
-    def ask(self, queries: Floats, centroids: Floats, turned_centroids: Floats | None) -> RotatedQueries:
+    def rotate(self, queries: Floats, centroids: Floats, turned_centroids: Floats | None) -> RotatedQueries:
         """For queries prepared by `RabitQuantizer.prepare`: several with one centroid, or one with several."""
         plain, points = queries[:, : self.dim], queries[:, self.dim :]
         if turned_centroids is not None:
@@ -113,7 +113,7 @@ class Estimator:
     ) -> tuple[Floats, Positions]:
         if self.residual_query:
             return self._scan_residual(query, probed, k, allowed)
-        rotated = self.ask(query, np.stack([one.centroid for one in probed]), None)
+        rotated = self.rotate(query, np.stack([one.centroid for one in probed]), None)
         compare = kernels().nearest_numbers if self.extra_bits else kernels().nearest_signs
         point = rotated.points[0] if self.extra_bits else rotated.points[0].reshape(-1, 8) @ _BITS
         middle, planes = rotated.sums[0] * np.float32(self.middle), Planes.of(rotated)
@@ -173,7 +173,7 @@ class RabitScorer(ScorerBase):
 
     def distances(self, queries: Floats) -> Floats:
         turned = None if self.turned_centroid is None else self.turned_centroid[None]
-        rotated = self.quantizer.ask(queries, self.centroid[None], turned)
+        rotated = self.quantizer.rotate(queries, self.centroid[None], turned)
         found, (add, scale) = np.empty((len(queries), len(self)), dtype=np.float32), self.factors
         for rows in row_chunks(len(self), self.quantizer.dim):
             inner_products(rotated.points, self.quantizer.floats(self.codes[rows]), found[:, rows])
