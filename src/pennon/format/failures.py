@@ -1,6 +1,6 @@
 """Classifies errors of pylance and the operating system: the store did not answer, there is no such file, or the bytes
 of a file are wrong. pylance raises ValueError, OSError, RuntimeError or ArrowInvalid for each of them, so only the text
-or the number of the operating system's error tells them apart.
+or the number of the operating system's error distinguishes them.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ MOVED_TO_LOSS = 4.0
 # A centroid that covers several separate clusters keeps them in every pass. It is recognized by a few centroids in its
 # place that reduce the loss of its points to this share; for evenly distributed points each one reduces the loss only a
 # little.
-TORN_LOSS = 0.25
-TORN_CLUSTERS = 6
-TORN_POINTS = 2048
-TORN_ROUNDS = 16
+SPLIT_LOSS = 0.25
+SPLIT_CLUSTERS = 6
+SPLIT_POINTS = 2048
+SPLIT_ROUNDS = 16
 
 # Passes move a centroid beyond the mean of its points, because it would continue in that direction for many passes.
 STRIDE = 1.8
@@ -188,7 +188,7 @@ def _with_split_centroids(
 ) -> Vectors:
     """Give a second centroid to each one that covers distant clusters, taken from where its removal costs least.
     `found` are the partials of a recent pass."""
-    for _ in range(TORN_ROUNDS):
+    for _ in range(SPLIT_ROUNDS):
         suspects = np.flatnonzero(found.losses > MOVED_TO_LOSS * found.losses.mean())
         if not len(suspects):
             break
@@ -219,20 +219,20 @@ def _split_centroid(rows: Floats, spherical: bool, rng: np.random.Generator) -> 
     """Two centroids in place of one, if these points form distant clusters; else None."""
     if len(rows) < 2:
         return None
-    if len(rows) > TORN_POINTS:
-        rows = rows[rng.choice(len(rows), TORN_POINTS, replace=False)]
+    if len(rows) > SPLIT_POINTS:
+        rows = rows[rng.choice(len(rows), SPLIT_POINTS, replace=False)]
     points = rows[:, :-2]
     distances = _nearest(rows, _centres(points.mean(axis=0, keepdims=True), spherical), spherical)[1]
     before = distances.sum(dtype=np.float64)
     # Add one centroid at a time, at the farthest point.
     centroids = _centres(points[distances.argmax()][None], spherical)
-    for count in range(2, min(TORN_CLUSTERS, len(rows)) + 1):
+    for count in range(2, min(SPLIT_CLUSTERS, len(rows)) + 1):
         farthest = points[_nearest(rows, centroids, spherical)[1].argmax()][None]
         centroids = np.concatenate([centroids, _centres(farthest, spherical)])
         for _ in range(2):
             centroids = updated(centroids, _partials(rows, centroids, spherical), spherical=spherical, refill=np.inf)
         ids, distances = _nearest(rows, centroids, spherical)
-        if distances.sum(dtype=np.float64) < TORN_LOSS * count ** (-2 / points.shape[1]) * before:
+        if distances.sum(dtype=np.float64) < SPLIT_LOSS * count ** (-2 / points.shape[1]) * before:
             return centroids[np.argsort(-np.bincount(ids, minlength=count), kind="stable")[:2]]
     return None
 

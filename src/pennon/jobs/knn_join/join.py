@@ -90,7 +90,7 @@ def _with_columns(snapshot: Snapshot, request: SearchRequest) -> SearchRequest:
     if columns is None:
         columns = [field.name for field in snapshot.schema if not is_vector_type(stored_type(field.type))]
     wanted = [(ROW_ID, request.with_row_id), (ADDRESS, request.with_row_address)]
-    named = dict.fromkeys([*columns, *(name for name, asked_for in wanted if asked_for)])
+    named = dict.fromkeys([*columns, *(name for name, is_wanted in wanted if is_wanted)])
     named.pop(DISTANCE, None)
     return replace(request, columns=tuple(named), with_row_id=False, with_row_address=False)
 

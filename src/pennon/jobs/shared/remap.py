@@ -63,8 +63,8 @@ class Remapper:
         self._locate = None if stores_addresses else snapshot.address_of_id.locate
         self._reuse = read_fragment_reuse(snapshot) if stores_addresses else None
         if address_map is not None:
-            under_way = read_address_map(snapshot.store, address_map)
-            self._reuse = under_way if self._reuse is None else self._reuse.followed_by(under_way)
+            compaction = read_address_map(snapshot.store, address_map)
+            self._reuse = compaction if self._reuse is None else self._reuse.followed_by(compaction)
         # By fragment id; the last entry is for all higher ids.
         self._covered = np.zeros(max(coverage, default=0) + 2, dtype=np.bool_)
         self._covered[list(coverage)] = True

@@ -118,8 +118,8 @@ def plan_zones_merge(
             copied.append(Part(source.segment.directory, size, FrozenBitMap(stored)))
     live = [snapshot.manifest.fragments[f] for f in missing & snapshot.manifest.live]
     readings = [Reading((part,)) for part in _slices(live, layout, parallelism)]
-    under_way = _during_compaction(snapshot, missing - snapshot.manifest.live, address_map)
-    readings += under_way
+    pending = _during_compaction(snapshot, missing - snapshot.manifest.live, address_map)
+    readings += pending
     read_rows = sum(snapshot.slice_rows(part) for reading in readings for part in reading.slices)
     coverage = BitMap().union(*(source.coverage for source in sources))
     measured = [snapshot.manifest.fragments[f] for f in kept & snapshot.manifest.live] or live

@@ -109,7 +109,7 @@ class VectorSegment:
     def nearest(
         self,
         partitions: Mapping[int, SearchPartition],
-        asked: Vectors,
+        prepared: Vectors,
         probes: Positions,
         k: int,
         *,
@@ -124,10 +124,10 @@ class VectorSegment:
         scorers = {number: partition.scorer for number, partition in partitions.items() if number not in graphs}
         found: list[Found] = []
         if graphs:
-            found.append(walk_graphs(graphs, asked, probes, k, ef=ef, allowed=allowed, threads=threads))
+            found.append(walk_graphs(graphs, prepared, probes, k, ef=ef, allowed=allowed, threads=threads))
         if scorers or not graphs:
             quantizer = self.files.quantizer
-            found.append(search_partitions(quantizer, scorers, asked, probes, k, allowed=allowed, threads=threads))
+            found.append(search_partitions(quantizer, scorers, prepared, probes, k, allowed=allowed, threads=threads))
         return found[0] if len(found) == 1 else Found.merged(found, k)
 
     def stored_ids(self) -> Iterator[Addresses]:
