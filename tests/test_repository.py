@@ -69,7 +69,11 @@ PLAIN_PACKAGES = (
     *(f"jobs/{name}/" for name in ("audit", "bitmap", "btree", "knn_join", "ngram", "shared", "vector", "zones")),
 )
 NOT_YET_PLAIN = (
-    *("format/compaction/", "format/named_files.py", "format/store.py", "index/fragment_reuse/", "index/inverted/"),
+    "format/compaction/",
+    "format/named_files.py",
+    "format/store.py",
+    "index/fragment_reuse/",
+    "index/inverted/",
 )
 
 

@@ -25,7 +25,7 @@ ARROW_SCHEMA = pa.schema(
 # `spark.sql.execution.arrow.maxBytesPerBatch` (64 MiB unless set) plus one block, since a batch is closed by the row
 # that crosses the limit.
 BLOCK_BYTES = 2 << 20
-# How much is packed into one record batch on its way to the JVM.
+# Bytes of blocks in one record batch that is sent to the JVM.
 PACK_BYTES = 8 << 20
 # The JVM keeps a row in one array, of at most 2 GiB, and doubles it as it grows.
 LARGEST_BLOCK = 1 << 30

@@ -59,7 +59,7 @@ def run_job(
 
 
 class _Control(Protocol):
-    """How a job is marked, followed and cancelled on one kind of session."""
+    """Marks, follows and cancels a job on one kind of session."""
 
     def begin(self, name: str) -> None: ...
 

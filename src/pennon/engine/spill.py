@@ -13,7 +13,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-# Where Spark spills, on the disks of the executor.
+# Spark's directories for spilling, on the disks of the executor.
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
 
 

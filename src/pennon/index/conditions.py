@@ -78,7 +78,8 @@ class ColumnRanges:
 class HasLabels:
     """TRUE for the rows whose list holds any of the labels, or all of them if `every`.
 
-    When `negated`, for the rows where SQL finds that FALSE: never where it is NULL. A label None means a NULL element.
+    When `negated`, TRUE for the rows for which SQL evaluates that to FALSE, not for those with NULL. A label None means
+    a NULL element.
     """
 
     column: str

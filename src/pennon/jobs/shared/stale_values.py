@@ -27,7 +27,7 @@ from pennon.index.registry import kind_of, why_unusable
 
 
 def held_fragments(base: Snapshot, segment: IndexSegment, among: BitMap, reuse: FragmentReuse | None) -> BitMap:
-    """Those of these fragments whose rows the segment's files may hold. The result is complete; it comes from metadata
+    """The subset of `among` whose rows the segment's files may hold. The result is complete; it comes from metadata
     if possible, else from the ids in the files."""
     among = among & base.manifest.live
     kind = kind_of(segment)

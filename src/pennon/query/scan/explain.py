@@ -1,4 +1,4 @@
-"""What a scan would do, or did."""
+"""The explanation of a scan: its plan and, if it was run, its figures."""
 
 from __future__ import annotations
 

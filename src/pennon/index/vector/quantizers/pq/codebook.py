@@ -26,7 +26,7 @@ def train_codebook(targets: Floats, num_bits: int, *, max_iters: int = 50, seed:
 
 
 def read_codebook(tensor: pb.Tensor, num_sub_vectors: int) -> Vectors:
-    """As [m, 2^bits, dim / m]."""
+    """The codebook as [m, 2^bits, dim / m]."""
     if len(tensor.shape) != 3:
         words = from_tensor(tensor)
         return words.reshape(num_sub_vectors, len(words), -1)
