@@ -64,7 +64,7 @@ def test_errors_are_one_line(uri: str, queries: pa.Table, tmp_path: Path) -> Non
     lance.write_dataset(queries, asked)
     for wrong, said in (
         (("--queries", asked), "no column 'v'"),
-        (("--queries", asked, "--query-column", "q"), "holds no query vectors"),
+        (("--queries", asked, "--query-column", "q"), "is not a type of query vectors"),
         (("--queries", str(tmp_path / "none.lance")), "cannot open a Lance table"),
         (("--queries", str(tmp_path / "none.parquet")), "PATH_NOT_FOUND"),
     ):

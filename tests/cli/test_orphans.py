@@ -116,7 +116,7 @@ def test_what_was_committed_or_written_to_meanwhile_stays(uri: str, monkeypatch:
     """Two builds come to life between the look at the manifests and the deletion."""
     table = pennon.open(uri)
     written = left_behind(uri, 30)
-    looked = housekeeping._look  # pyright: ignore[reportPrivateUsage]
+    looked = housekeeping._list_orphans  # pyright: ignore[reportPrivateUsage]
     committed: list[str] = []
 
     def looking(snapshot: Any, **options: Any) -> Any:
@@ -129,7 +129,7 @@ def test_what_was_committed_or_written_to_meanwhile_stays(uri: str, monkeypatch:
         committed.append(new)
         return replace(look, found=[Orphan(new, OrphanKind.INDEX, 30 * DAY, 1), *look.found])
 
-    monkeypatch.setattr(housekeeping, "_look", looking)
+    monkeypatch.setattr(housekeeping, "_list_orphans", looking)
     assert housekeeping.delete_orphans(table.refresh()._snapshot).deleted == ()  # pyright: ignore[reportPrivateUsage]
     assert {written, *committed} <= directories(uri)
     assert stock_answer(uri, "id = 3") == (full_scan(uri, "id = 3"), True)

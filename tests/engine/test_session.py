@@ -68,7 +68,7 @@ def test_old_sparks_are_refused() -> None:
         version = "4.0.1"
 
     spark: Any = Old()
-    with pytest.raises(SparkUnavailable, match=r"needs Spark 4\.1 or newer, and this is 4\.0\.1"):
+    with pytest.raises(SparkUnavailable, match=r"needs Spark 4\.1 or newer, but this is 4\.0\.1"):
         SparkEngine.attach(spark)
 
 
@@ -90,7 +90,7 @@ try:
     engine.map("fail", fail, [1])
     sys.exit("did not fail")
 except TaskFailed as failed:
-    assert failed.problem == "fail was given up: ValueError: 1"
+    assert failed.problem == "fail failed: ValueError: 1"
 engine.stop()
 restarted = SparkEngine.attach()
 assert restarted.embedded

@@ -166,7 +166,7 @@ def test_a_bitmap_of_deletions_that_names_everything(tmp_path: Path) -> None:
     everything.add_range(0, 2**32)
     everything.run_optimize()
     path.write_bytes(everything.serialize())
-    with pytest.raises(DamagedTable, match="names 4294967296 rows"):
+    with pytest.raises(DamagedTable, match="lists 4294967296 rows"):
         pennon.open(uri).count("i = 40")
 
 

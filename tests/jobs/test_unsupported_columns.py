@@ -182,7 +182,7 @@ def test_an_audit_notes_it_and_repairs_nothing(uri: str, case: Case) -> None:
         report = table.audit()
         mine = [finding for finding in report.findings if finding.index == "x"]
         assert [finding.severity.value for finding in mine] == ["note"]
-        assert "not looked at" in mine[0].problem
+        assert "not audited" in mine[0].problem
         before = table.version
         repaired = table.audit(repair=True)
         assert (repaired.ok, repaired.repaired, table.version) == (True, (), before)

@@ -107,9 +107,9 @@ def test_narrower_numbers_and_nulls_fit(spark: SparkSession, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("mode", "options", "problem"),
     [
-        ("append", {"vector_columns": "v"}, "must give each column its dimension"),
+        ("append", {"vector_columns": "v"}, "must list columns with their dimensions"),
         ("append", {"vector_columns": "s:3"}, "column 's' is of type string and cannot be vectors"),
-        ("append", {"vector_columns": "w:3"}, "vector_columns names 'w'"),
+        ("append", {"vector_columns": "w:3"}, "vector_columns lists 'w'"),
         ("append", {"version": "1"}, "the option version is for reading"),
         ("append", {"max_row_per_file": "1"}, "Did you mean max_rows_per_file?"),
         ("error", {}, "cannot be written in the .ErrorIfExists. mode"),

@@ -1,7 +1,7 @@
-"""What runs the tasks of a job: a map over tasks, a columnar exchange, progress; on Spark, or in this process.
+"""Engines run the tasks of a job on Spark or in this process: a map over tasks, a columnar exchange, progress.
 
-The only room besides `spark` that imports pyspark, and it does so when a `SparkEngine` is first used, because verbs
-that need no Spark must not pay for the import.
+The only room except `spark` that imports pyspark, and only when a `SparkEngine` is first used, because verbs without
+Spark must not pay for the import.
 """
 
 from typing import TYPE_CHECKING

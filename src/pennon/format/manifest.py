@@ -1,4 +1,4 @@
-"""A table version as its manifest describes it, read without pylance, which hides part of it.
+"""The manifest of a table version, parsed without pylance, which hides part of it.
 
 File layout: `[sections][u32 length][Manifest] i64 manifest position | u16 major | u16 minor | "LANC"`; a section is
 `u32 length` + protobuf bytes at an absolute offset that the Manifest names.
@@ -31,7 +31,7 @@ FLAG_DELETION_FILES = 1
 FLAG_STABLE_ROW_IDS = 2
 FLAG_TABLE_CONFIG = 8
 FLAG_TAGGED_REUSE = 1024
-# 4 (v2 data files), 16 (base paths) and 32 (no transaction files) change nothing that Pennon reads by itself.
+# 4 (v2 data files), 16 (base paths) and 32 (no transaction files) do not affect the parts that Pennon parses itself.
 READER_FLAGS = FLAG_DELETION_FILES | FLAG_STABLE_ROW_IDS | 4 | FLAG_TABLE_CONFIG | 16 | 32 | FLAG_TAGGED_REUSE
 
 
@@ -67,7 +67,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One version of a table: its fragments, its index segments and what it demands of a reader."""
+    """One version of a table: its fragments, its index segments and the features it requires of a reader."""
 
     version: int
     fields: Sequence[pb.Field] = field(repr=False)
@@ -93,7 +93,7 @@ class Manifest:
 
     @property
     def reuse_segment(self) -> IndexSegment | None:
-        """May raise DamagedFile: without the right one, no address in an index means anything."""
+        """Raises DamagedFile if the entry is ambiguous: without the right one, addresses in indices are meaningless."""
         found = [s for s in self.segments if s.is_reuse]
         if not found:
             return None
@@ -134,7 +134,7 @@ class Manifest:
 
 
 def read_manifest(store: Store, version: int | None = None) -> Manifest:
-    """The manifest of a version, the newest when none is named."""
+    """The manifest of a version, by default of the newest."""
     path = find_manifest(store, version)
     manifest = parse_manifest(store.read(path), store.describe(path), store.location)
     if version is not None and manifest.version != version:
@@ -146,7 +146,7 @@ def read_manifest(store: Store, version: int | None = None) -> Manifest:
 
 def find_manifest(store: Store, version: int | None = None) -> str:
     if version is not None:
-        # Both path namings; the newer one first, since it is what new tables use.
+        # Both path namings; first the newer one, which new tables use.
         for path in (f"{VERSIONS}/{MAX_VERSION - version:020d}.manifest", f"{VERSIONS}/{version}.manifest"):
             if store.exists(path):
                 return path
@@ -158,7 +158,7 @@ def find_manifest(store: Store, version: int | None = None) -> str:
 
 
 def manifest_paths(store: Store) -> dict[int, str]:
-    """Version -> manifest path for every attached version; detached ones have no place in the history."""
+    """Version -> manifest path for every attached version; detached ones are not part of the history."""
     found: dict[int, str] = {}
     for path in store.list(VERSIONS):
         if match := re.fullmatch(r"(?:.*/)?(\d+)\.manifest", path):
@@ -198,7 +198,7 @@ def _rooted(segment: IndexSegment, bases: Mapping[int, BasePath], location: Loca
 
 
 def manifest_protos(content: bytes, where: str) -> tuple[pb.Manifest, pb.IndexSection]:
-    """The messages in a manifest; UnsupportedTable where they may mean more than Pennon knows."""
+    """The messages in a manifest. Raises UnsupportedTable if it uses features unknown to Pennon."""
     try:
         position, _, _, magic = FOOTER.unpack(content[-FOOTER.size :])
         if magic != MAGIC:
@@ -226,18 +226,18 @@ def _refuse_unknown(proto: pb.Manifest, where: str) -> None:
     unknown = proto.reader_feature_flags & ~READER_FLAGS
     if unknown:
         raise UnsupportedTable(
-            f"{where} needs reader features {unknown:#x} that this version of Pennon does not know",
+            f"{where} needs reader features {unknown:#x} that this version of Pennon does not support",
             "Upgrade Pennon, or use the tool that wrote the table",
         )
     if proto.HasField("fragment_tree"):
-        raise UnsupportedTable(f"{where} stores its fragments as a tree, which this version of Pennon does not read")
+        raise UnsupportedTable(f"{where} stores its fragments as a tree, which this version of Pennon does not support")
 
 
 def _fragment(proto: pb.DataFragment, where: str) -> Fragment:
-    # Addresses have 32 bits for either. More would be allocated, and then not be there.
+    # Addresses have 32 bits for either. Larger numbers would only lead to large allocations.
     if proto.id >= MAX_ROWS or proto.physical_rows > MAX_ROWS:
         raise DamagedFile(
-            f"manifest {where} has a fragment {proto.id} of {proto.physical_rows} rows, which no address can name",
+            f"manifest {where} has a fragment {proto.id} of {proto.physical_rows} rows, too large for row addresses",
             "Restore the file, or an older version",
         )
     deletion = None

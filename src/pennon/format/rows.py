@@ -1,4 +1,4 @@
-"""Rows of one version of a table: every way of reading them, and which of them are deleted."""
+"""Reads rows of one version of a table: by scan, sample or address, and the deleted ones."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RowReader:
     def scan_column(
         self, column: Column, part: ScanSlice, batch_rows: int = SCAN_BATCH
     ) -> Iterator[tuple[pa.Array, Addresses]]:
-        """Live values of one column and their addresses, batch by batch. Where batches are few rows, because those are
+        """Live values of one column and their addresses, batch by batch. If batches have few rows, because the rows are
         wide, few batches are read ahead."""
         chosen = [self._fragment(f) for f in part.fragments]
         if not chosen:
@@ -133,12 +133,12 @@ class RowReader:
 
     def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:
-        a nested one would come wrapped in its structs."""
+        a nested one would be wrapped in its structs."""
         with self.reading_rows():
             return self._take(addresses, columns)
 
     def take_in_order(self, addresses: Addresses, columns: list[str]) -> pa.Table:
-        """A few rows at live addresses in any order, some perhaps several times, as they are asked for."""
+        """A few rows at live addresses in any order, possibly repeated, in the given order."""
         if not self.manifest.has_stable_row_ids:
             with self.reading_rows():
                 return self._rows._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
@@ -152,7 +152,8 @@ class RowReader:
             yield from self._rows.scanner(columns=dict(expressions), fragments=chosen).to_batches()
 
     def first_row(self, expressions: Mapping[str, str]) -> pa.Table:
-        """Expressions over one row, if there is any; ValueError or OSError where they make no sense over this table."""
+        """Expressions over one row, if there is any. Raises ValueError or OSError if they are invalid for this
+        table."""
         with answering(f"rows of {self.uri}"):
             return self._rows.scanner(columns=dict(expressions), limit=1).to_table()
 
@@ -166,10 +167,10 @@ class RowReader:
     def scanner(
         self, rows: ScannedRows, order_by: Iterable[tuple[str, bool, bool]] = (), **options: Any
     ) -> lance.LanceScanner:
-        """A scan of the named fragments, limited to the given offsets where there are some (None: every row), sorted by
-        columns, ascending or not, NULLs first or not."""
+        """A scan of the given fragments and offsets (None: every row), sorted by columns, ascending or not, NULLs first
+        or not."""
         if options.get("filter") is not None:
-            self._check_moves()
+            self._check_fragment_reuse()
         allowlist = None
         if any(offsets is not None for offsets in rows.values()):
             allowlist = serialize_allowlist(self._scan_domain(rows))
@@ -188,7 +189,7 @@ class RowReader:
         )
 
     def reading_rows(self) -> AbstractContextManager[None]:
-        """While rows are fetched: what is wrong with the table's own files becomes `DamagedTable`, and a store that
+        """Translate errors while rows are fetched: damage of the table's files becomes `DamagedTable`, and a store that
         does not answer `StoreUnavailable`."""
         return translate_read_errors(f"rows of {self.uri}")
 
@@ -244,7 +245,7 @@ class RowReader:
     def _take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         rows = split_by_fragment(addresses)
         if len(rows) == 1:
-            # pylance counts the rows of one fragment without the deleted ones, and fetches them twice as fast.
+            # In a single fragment, pylance counts only live rows and fetches them twice as fast.
             [(fragment, offsets)] = rows.items()
             if self.manifest.fragments[fragment].deletion_file is not None:
                 offsets = offsets - self.deleted_offsets(fragment).searchsorted(offsets).astype(np.uint32)
@@ -254,8 +255,8 @@ class RowReader:
 
     @cached_property
     def _rows(self) -> lance.LanceDataset:
-        """The dataset, to read rows from. pylance may go through the row ids of all fragments then, and allocates
-        whatever they span."""
+        """The dataset for reading rows. pylance may then read the row ids of all fragments and allocate memory for all
+        ids they span, so they are checked first."""
         if self.manifest.has_stable_row_ids:
             for fragment in self.manifest.fragments.values():
                 try:
@@ -273,8 +274,9 @@ class RowReader:
             self._fragments[fragment] = found
         return self._fragments[fragment]
 
-    def _check_moves(self) -> None:
-        """pylance reads the Fragment Reuse Index before it filters, and allocates what it says of a file of its own."""
+    def _check_fragment_reuse(self) -> None:
+        """Check the Fragment Reuse Index: pylance reads it before it filters, and allocates the size recorded for its
+        file."""
         if self.store.is_local:
             try:
                 segment = self.manifest.reuse_segment
@@ -284,15 +286,16 @@ class RowReader:
                 raise DamagedTable(error.problem, "Restore the file, or an older version of the table") from error
 
     def _check_deletions(self, fragments: Iterable[int]) -> None:
-        """Deletion files, before pylance reads them: it allocates whatever a damaged one says, and where it cannot, it
-        ends the process. On an object store that would cost a request for each."""
+        """Check deletion files before pylance reads them: it allocates the size that a damaged file records, and if
+        that fails, it aborts the process. Not on an object store, where each file would cost a request."""
         for fragment in fragments:
             deletion = self.manifest.fragments[fragment].deletion_file
             if deletion is not None and self.store_of(deletion.base_id).is_local:
                 self.deleted_offsets(fragment)
 
     def _scan_domain(self, rows: ScannedRows) -> ScannedRows:
-        """pylance's allowlist speaks of row ids: addresses on ordinary tables, stable ids on the others."""
+        """The rows as pylance's allowlist expects them, by row id: addresses on ordinary tables, stable ids on the
+        others."""
         if not self.manifest.has_stable_row_ids:
             return rows
         ids = [self.row_ids(f) if o is None else self.row_ids(f)[offsets_of(o)] for f, o in rows.items()]
@@ -300,7 +303,7 @@ class RowReader:
 
 
 def _unwrapped(array: pa.Array) -> pa.Array:
-    """A nested column, fetched by row, comes inside its structs."""
+    """The leaf of a nested column, which pylance returns inside its structs when rows are fetched by address."""
     while pa.types.is_struct(array.type):
         [array] = array.flatten()
     return array

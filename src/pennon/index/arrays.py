@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-# A number in a kernel: 64 bits, however Python has it.
+# A 64-bit integer in a kernel; outside it may be a Python int.
 Int = int | np.int64
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]

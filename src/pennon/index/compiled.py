@@ -1,6 +1,6 @@
-"""How kernels are compiled: kept on disk, without the GIL, and with exact floats unless a kernel asks for less.
+"""Compilation of kernels: cached on disk, without the GIL, and with exact floats unless a kernel allows otherwise.
 
-Importing a module of kernels compiles it, unless an earlier process has left the outcome on disk. numba takes a second
+Importing a module of kernels compiles it, unless an earlier process has cached the result on disk. numba takes a second
 to import, so queries that need no kernel import none.
 """
 
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def given(item: Any, dimensions: int = 1) -> Any:
-    """An array that is only read, which writable ones may be passed for."""
+    """The type of a read-only array; writable ones are accepted too."""
     return Array(item, dimensions, "C", readonly=True)
 
 
@@ -39,7 +39,7 @@ def compiled(*signatures: Any, fastmath: frozenset[str] = frozenset(), inline: b
         given_types = (list(signatures),) if signatures else ()
         try:
             return njit(*given_types, cache=True, **options)(function)
-        except RuntimeError:  # no directory can hold the outcome: every process compiles it again
+        except RuntimeError:  # no writable cache directory: every process compiles again
             return njit(*given_types, **options)(function)
 
     return compile_

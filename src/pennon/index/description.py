@@ -1,4 +1,5 @@
-"""A segment as the report shows it: its parameters, figures, and one chart of how evenly its parts are filled."""
+"""The description of a segment in the report: its parameters, figures, and one chart of how evenly its parts are
+filled."""
 
 from __future__ import annotations
 
@@ -29,9 +30,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class Chart:
-    """Upright bars, or, if `ranked`, one line for each bar with its label. `label` is read to those who do not see it,
-    `ends` are captions of the left and the right end, `text` explains what is drawn. Without bars only the text is
-    shown. Figures are in the description's `measures` and not repeated in `text`."""
+    """Vertical bars, or, if `ranked`, one line for each bar with its label. `label` is for screen readers, `ends` are
+    captions of the left and the right end, `text` explains the chart. Without bars only the text is shown. Figures are
+    in the description's `measures` and not repeated in `text`."""
 
     title: str
     label: str
@@ -51,8 +52,8 @@ class Description:
 
 
 def histogram(sizes: Sizes, part: str, unit: str, lowest: int = 0) -> tuple[Bar, ...]:
-    """How many parts have how many units, where sizes are given above the lowest. Bins are whole numbers of units, so
-    that each is named by the sizes in it."""
+    """A histogram of the parts by their number of units, where sizes are given above the lowest. Bins are whole numbers
+    of units, so that the sizes in a bin name it."""
     if not len(sizes):
         return ()
     width = max(1, -(-(int(sizes.max()) + 1) // HISTOGRAM_BINS))
@@ -62,7 +63,7 @@ def histogram(sizes: Sizes, part: str, unit: str, lowest: int = 0) -> tuple[Bar,
 
 
 def in_order(counts: Sequence[int], part: str, unit: str) -> tuple[Bar, ...]:
-    """The parts in their order; where there are very many, neighbors together by their mean."""
+    """The parts in order; if there are very many, neighbors are combined by their mean."""
     step = max(1, -(-len(counts) // MAX_BARS))
     bars: list[Bar] = []
     for at in range(0, len(counts), step):
@@ -80,7 +81,7 @@ def ranking(counts: Sequence[tuple[str, int]], unit: str, at_most: int = MAX_RAN
 
 
 def skew(sizes: Sizes) -> float:
-    """The largest part in units of the mean one."""
+    """The ratio of the largest part to the mean."""
     total = int(sizes.sum())
     return int(sizes.max()) * len(sizes) / total if total else 1.0
 

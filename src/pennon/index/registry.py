@@ -1,4 +1,4 @@
-"""Every kind of index Pennon knows. A new kind is a package and a line here."""
+"""The registry of index kinds. A new kind is a package and a line here."""
 
 from __future__ import annotations
 
@@ -34,32 +34,34 @@ def index_types() -> dict[str, type[IndexOptions]]:
     return {name: cls for kind in KINDS for name, cls in kind.options.items()}
 
 
-def index_options(asked: str | IndexOptions, given: Mapping[str, Any]) -> IndexOptions:
+def index_options(requested: str | IndexOptions, given: Mapping[str, Any]) -> IndexOptions:
     """The options of an index to build, from an object or from the name of a type and keyword arguments.
 
     Args:
-        asked: an options object, or the name of an index type in any case.
-        given: keyword arguments, where None is as good as none.
+        requested: an options object, or the name of an index type in any case.
+        given: keyword arguments; None means not given.
 
     Raises:
-        UnknownIndexType: Pennon builds no such type.
-        InvalidArgument: an option that the type does not take, or a value that it does not allow.
+        UnknownIndexType: Pennon does not build this type.
+        InvalidArgument: the type does not have an option, or does not allow a value.
     """
-    if isinstance(asked, IndexOptions):
-        beside = [name for name, value in given.items() if value is not None]
-        if beside:
+    if isinstance(requested, IndexOptions):
+        extra = [name for name, value in given.items() if value is not None]
+        if extra:
             raise InvalidArgument(
-                f"{', '.join(beside)} given beside an object, {type(asked).__name__}(...)",
-                f"Give all options to {type(asked).__name__}(...)",
+                f"{', '.join(extra)} given in addition to {type(requested).__name__}(...)",
+                f"Pass all options to {type(requested).__name__}(...)",
             )
-        return asked.settled()
-    if not isinstance(asked, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidArgument(f"{asked!r} is not an index type", f"Use one of {', '.join(index_types())}, or an object")
-    return kind_named(asked).options[asked.upper()].of(given)
+        return requested.settled()
+    if not isinstance(requested, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidArgument(
+            f"{requested!r} is not an index type", f"Use one of {', '.join(index_types())}, or an options object"
+        )
+    return kind_named(requested).options[requested.upper()].of(given)
 
 
 def kind_of(segment: IndexSegment) -> IndexKind | None:
-    """The kind a segment is of, None when no kind here claims its type."""
+    """The kind of a segment; None if no kind claims it."""
     return next((kind for kind in KINDS if kind.claims(segment)), None)
 
 
@@ -83,7 +85,7 @@ def label_of(snapshot: Snapshot, segment: IndexSegment) -> str:
 
 
 def why_unusable(snapshot: Snapshot, segment: IndexSegment) -> str | None:
-    """Why a segment must be skipped and its fragments scanned, None when it can be used. Only the manifest is read."""
+    """The reason to skip a segment and scan its fragments; None if it can be used. Reads only the manifest."""
     kind = kind_of(segment)
     if segment.damage is not None:
         return segment.damage

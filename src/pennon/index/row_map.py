@@ -25,7 +25,7 @@ def write_row_map(rows: RowSet) -> bytes:
 
 
 def read_row_map(content: bytes, where: str) -> RowSet:
-    """DamagedFile where the content is not exactly one map."""
+    """Raises DamagedFile if the content is not exactly one map."""
     if len(content) < 4:
         raise DamagedFile(f"a row map of {where} has {len(content)} bytes")
     entries, at = int.from_bytes(content[:4], "little"), 4
@@ -45,7 +45,7 @@ def read_row_map(content: bytes, where: str) -> RowSet:
 
 
 def _without_runs(rows: BitMap) -> BitMap:
-    """pylance writes no runs, though it reads them: only bitmaps too large to be listed keep theirs."""
+    """pylance reads runs but does not write them: only bitmaps too large to be listed keep theirs."""
     if len(rows) > MOST_LISTED or not rows.get_statistics()["n_run_containers"]:
         return rows
     return BitMap(rows.to_array(), optimize=False)

@@ -1,9 +1,9 @@
-"""One pass of maintenance: inspect a table, decide what is due, report why, and do it.
+"""One maintenance pass: inspect a table, decide which steps are due, report why, and run them.
 
-Steps come in an order in which each makes the next cheaper: compaction first, then the indices over its fragments, then
-segments that still name old addresses, then recorded compactions that no file needs, then files that no version names.
-Every step looks at the newest version and commits by itself, so that a pass may be stopped anywhere, run twice, or run
-beside others.
+The steps are in an order in which each makes the next cheaper: compaction first, then the indices over its fragments,
+then segments that still name old addresses, then recorded compactions that no file needs, then files that no version
+names. Every step reads the newest version and commits separately, so that a pass may be stopped anywhere, run twice, or
+run concurrently with others.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class MaintenancePolicy:
-    """When something is due. None leaves it undone."""
+    """The conditions under which steps are due. None disables a step."""
 
     remap: str = "immediate"
     target_rows_per_fragment: int = 1_048_576
     materialize_deletions_threshold: float = 0.1
-    min_fragments_to_compact: int | None = 4  # that a compaction would do away with, unless rows are to be dropped
+    min_fragments_to_compact: int | None = 4  # fragments that a compaction saves, unless it drops deleted rows
     optimize_indices: bool = True
-    max_reuse_versions: int | None = 4  # compactions that index files have yet to follow
+    max_reuse_versions: int | None = 4  # recorded compactions that index files do not reflect yet
     max_reuse_bytes: int = 1 << 20
     orphan_age_seconds: float | None = ORPHAN_AGE
     version_age_seconds: float | None = None  # old versions are history, and kept by default
@@ -62,7 +62,7 @@ class MaintenancePolicy:
 
 
 class Status(StrEnum):
-    """The outcome of a step. After a conflict with other writers it is due again; that is not a failure."""
+    """The status of a step. After a conflict with other writers it is due again, which is not a failure."""
 
     NOT_DUE = "not due"
     DUE = "due"
@@ -73,8 +73,8 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """One step: whether it is due, why, and what came of it; `outcome` is empty in a dry run. `figures` are the numbers
-    in both sentences."""
+    """One step: whether it is due, the reason, and the result; `outcome` is empty in a dry run. `figures` are the
+    numbers in both sentences."""
 
     step: str
     due: bool
@@ -117,7 +117,7 @@ class MaintenanceReport(Displayed):
 
     @property
     def failed(self) -> tuple[Decision, ...]:
-        """Steps that ended with an error, for another reason than a conflict with other writers."""
+        """Steps that failed, other than by a conflict with other writers."""
         return tuple(decision for decision in self.decisions if decision.status is Status.FAILED)
 
     @property
@@ -263,11 +263,11 @@ class _Pass:
         try:
             found = orphans(self.snapshot, store_clock=not dry_run)
         except UnsupportedTable as error:
-            return Decision("orphans", False, f"not looked for: {error.problem}")
+            return Decision("orphans", False, f"could not be listed: {error.problem}")
         except StoreUnavailable:
             raise
         except PennonError as error:
-            return Decision("orphans", True, "orphans are not known", f"failed: {error}", ended=Status.FAILED)
+            return Decision("orphans", True, "orphans could not be listed", f"failed: {error}", ended=Status.FAILED)
         old = [orphan for orphan in found if is_old(orphan, age)]
         left_over = f"{counted(found)} that no version names" if found else "a version names every file"
         if not old:
@@ -302,8 +302,8 @@ class _Pass:
     def _decide(
         self, step: str, reason: str, figures: Mapping[str, float], run: Callable[[], Outcome], dry_run: bool
     ) -> Decision:
-        """Conflicts with other writers are no failure: the step is due again, now or in the next pass. What fails for
-        another reason does not keep the other steps from being done."""
+        """Run a step unless `dry_run`. Conflicts with other writers are not failures: the step is due again, now or in
+        the next pass. A step that fails for another reason does not stop the other steps."""
         if dry_run:
             return Decision(step, True, reason, figures=figures)
         started = time.monotonic()
@@ -316,7 +316,7 @@ class _Pass:
                 outcome, status = f"conflict: {conflict}", Status.CONFLICT
                 self.snapshot = self.snapshot.latest()
             except StoreUnavailable:
-                raise  # no other step would fare better
+                raise  # all other steps would fail too
             except PennonError as error:
                 outcome, status = f"failed: {error}", Status.FAILED
                 break

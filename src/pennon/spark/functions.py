@@ -37,7 +37,7 @@ from pennon.spark.types import arrow_schema, cast_batch, spark_schema
 Storage = Mapping[str, str]
 Rows = Iterator[tuple[Any, ...]]
 
-# What says which table and which columns, and so must be known before the query runs.
+# Arguments that determine the table and the columns, and must be known before the query runs.
 CONSTANTS = (
     "uri",
     "column",
@@ -62,16 +62,15 @@ RANKS = (VECTOR_RANK, TEXT_RANK)
 
 @dataclass
 class SearchSchema(AnalyzeResult):
-    """What a call of a search returns; the version stays the same for every row that is searched for."""
+    """The schema of a search; all rows are searched in the same version."""
 
     pin: Pin | None = field(default=None, repr=False)
     columns: tuple[str, ...] = ()
 
 
 def table_functions(storage: Storage) -> dict[str, tuple[type, str | None]]:
-    """Name in SQL -> class, and its schema where that is always the same. The storage options are part of the classes,
-    because arguments show up in plans. Being made here, these are pickled whole, so they only call what the module
-    holds."""
+    """Name in SQL -> class, and its schema if that is fixed. The storage options are part of the classes, because
+    arguments are visible in plans. Local classes are pickled by value, so they only call functions of this module."""
 
     class PennonSearch:
         def __init__(self, result: SearchSchema) -> None:
@@ -236,25 +235,26 @@ def _given(result: SearchSchema, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _joined(storage: Storage, given: Storage | None) -> Storage:
-    """Of a session and of a call. What a call is given shows in Spark's plans, so no secret is taken from there."""
+    """The options of a session and of a call. Arguments of a call are visible in Spark's plans, so secrets are refused
+    there."""
     for key, value in (given or {}).items():
         if is_secret(key, value):
             raise InvalidArgument(
-                f"{key!r} is a secret, and arguments of functions show in Spark's plans",
-                "Give it to pennon.spark.register(spark, storage_options={...})",
+                f"{key!r} is a secret, and arguments of functions are visible in Spark's plans",
+                "Pass it to pennon.spark.register(spark, storage_options={...})",
             )
     return {**storage, **(given or {})}
 
 
 def _open(uri: str | None, version: int | None, storage: Storage) -> Snapshot:
     if uri is None:
-        raise InvalidArgument("no table is named", "Give its address as the first argument")
+        raise InvalidArgument("the address of the table is missing", "Pass it as the first argument")
     return Snapshot.open(Location.of(uri, storage), version)
 
 
 @lru_cache(maxsize=4)
 def _catalog(pin: Pin) -> Catalog:
-    """Kept in the worker process: a column of queries asks many times."""
+    """Cached in the worker process: a column of queries searches many times."""
     return Catalog.read(pin.open(), SHARED_CACHE)
 
 

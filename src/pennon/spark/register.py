@@ -1,4 +1,4 @@
-"""Front door: one call makes the data source and the functions known to a session."""
+"""Registers the data source and the SQL functions with a session in one call."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession, *, storage_options: Mapping[str, str] | None = None) -> None:
-    """Make `format("pennon")` and the SQL functions known to a session, and change nothing else of it. The storage
-    options are those of the SQL functions: as arguments they would show in plans."""
+    """Register `format("pennon")` and the SQL functions with a session; nothing else of it is changed. The storage
+    options are those of the SQL functions: as arguments they would be visible in plans."""
     check_version(spark.version)
     spark.dataSource.register(PennonSource)
     for name, (function, schema) in table_functions(dict(storage_options or {})).items():
@@ -72,7 +72,7 @@ def read(
 
 @dataclass(frozen=True)
 class ReadExplanation:
-    """What a DataFrame with a filter would read."""
+    """The reads of a DataFrame with a filter."""
 
     scan: Explanation
     partitions: tuple[Part, ...]
@@ -100,8 +100,8 @@ def explain(
     rows_per_partition: int = ROWS_PER_PART,
     storage_options: Mapping[str, str] | None = None,
 ) -> ReadExplanation:
-    """How the data source would read the rows of a filter: by which indices, how many fragments and rows, in which
-    partitions. Needs no session."""
+    """Explain how the data source would read the rows of a filter: the indices, fragments, rows and partitions. Needs
+    no session."""
     snapshot = Snapshot.open(Location.of(os.fspath(uri), storage_options), version)
     catalog = Catalog.read(snapshot, SHARED_CACHE)
     request = ScanRequest(filter)

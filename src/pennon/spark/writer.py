@@ -1,4 +1,4 @@
-"""Writing rows through Spark: tasks write fragments, the driver commits them at once."""
+"""Writes rows through Spark: tasks write fragments, and the driver commits them in one transaction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pennon.wording import nearest_names, plural
 
 LOG = logging.getLogger("pennon.spark")
 
-# Spark's types whose values the later ones hold as well.
+# Spark's types in the order of widening: later ones can hold the values of earlier ones.
 _WIDER = (
     (st.ByteType, st.ShortType, st.IntegerType, st.LongType),
     (st.FloatType, st.DoubleType),
@@ -85,7 +85,7 @@ def plan_write(options: WriteOptions, schema: st.StructType, overwrite: bool) ->
     unknown = [name for name, _ in options.vector_columns if name not in schema.names]
     if unknown:
         raise ColumnNotFound(
-            f"vector_columns names {unknown[0]!r}, which the rows do not have", f"They have: {_few(schema)}"
+            f"vector_columns lists {unknown[0]!r}, which the rows do not have", f"They have: {_few(schema)}"
         )
     if table is not None and options.enable_stable_row_ids and not table.manifest.has_stable_row_ids:
         raise InvalidArgument(
@@ -106,7 +106,7 @@ def _fragments(messages: list[WriterCommitMessage | None]) -> list[str]:
 
 
 def _check_names(schema: st.StructType) -> None:
-    """Lance refuses some names, and writes others that nobody can read."""
+    """Lance refuses some names, and writes others that cannot be read."""
     for name in schema.names:
         if not name or any(sign in name for sign in ".`\0") or name in (ROW_ID, ADDRESS):
             raise InvalidArgument(f"a Lance table cannot have a column {name!r}", "Rename it")
@@ -118,14 +118,14 @@ def _new_field(field: st.StructField, options: WriteOptions) -> pa.Field:
         return pa.field(field.name, arrow_type(field.dataType, field.name))
     if not isinstance(field.dataType, st.ArrayType) or type(field.dataType.elementType) not in _WIDER[1]:
         raise InvalidArgument(
-            f"column {field.name!r} is of type {field.dataType.simpleString()} and cannot be vectors",
+            f"column {field.name!r} has type {field.dataType.simpleString()}, which cannot be converted to vectors",
             "Cast it to array<float>",
         )
     return pa.field(field.name, pa.list_(arrow_type(field.dataType.elementType, field.name), size))
 
 
 def _kept_field(field: st.StructField, table: Snapshot, options: WriteOptions) -> pa.Field:
-    """A column that stays what it is keeps its type: vectors stay vectors."""
+    """A column that does not change keeps its type: vectors stay vectors."""
     schema: pa.Schema = table.schema
     place = schema.get_field_index(field.name)
     if place >= 0 and field.name not in dict(options.vector_columns):
@@ -136,29 +136,31 @@ def _kept_field(field: st.StructField, table: Snapshot, options: WriteOptions) -
 
 
 def _same_fields(schema: st.StructType, table: Snapshot) -> list[pa.Field]:
-    """The table's own fields, if the rows have them all and no other."""
+    """The table's fields, if the rows have exactly these."""
     fields: list[pa.Field] = list(table.schema)
     names = [field.name for field in fields]
     for name in schema.names:
         if name not in names:
             near = ", ".join(nearest_names(name, names))
-            raise ColumnNotFound(f"table {table.uri} has no column {name!r}", f"Rename or drop it; near to it: {near}")
+            raise ColumnNotFound(
+                f"table {table.uri} has no column {name!r}", f"Rename or drop it; similar names: {near}"
+            )
     for field in fields:
         if field.name not in schema.names:
             raise ColumnNotFound(
-                f"the rows lack column {field.name!r} of table {table.uri}", "Add it, with NULLs if need be"
+                f"the rows lack column {field.name!r} of table {table.uri}", "Add it, with NULLs if necessary"
             )
         given, own = schema[field.name].dataType, spark_type(field.type, field.name)
         if not _fits(given, own):
             wrong, right = given.simpleString(), own.simpleString()
             raise InvalidArgument(
-                f"column {field.name!r} of table {table.uri} is of type {right}, not {wrong}", "Cast it before writing"
+                f"column {field.name!r} of table {table.uri} has type {right}, not {wrong}", "Cast it before writing"
             )
     return fields
 
 
 def _fits(given: st.DataType, own: st.DataType) -> bool:
-    """Whether values of one type are values of another, or become such without loss. Vectors may be rounded."""
+    """Whether values of one type are values of another, or can be converted without loss. Vectors may be rounded."""
     if isinstance(given, st.ArrayType) and isinstance(own, st.ArrayType):
         vectors = {type(given.elementType), type(own.elementType)} <= {st.FloatType, st.DoubleType}
         return vectors or _fits(given.elementType, own.elementType)

@@ -291,7 +291,7 @@ def test_rows_that_come_in_another_order_are_not_mixed_up(deltas: str) -> None:
     assert len(plan.groups) > 2
     assert finished(ASKED, ASKED) == len(ASKED)
     for other in (ASKED[::-1], ASKED[:-1], np.concatenate([ASKED[:1], ASKED])):
-        with pytest.raises(BuildFailed, match="gave other rows"):
+        with pytest.raises(BuildFailed, match="returned other rows"):
             finished(ASKED, other)
 
 

@@ -248,7 +248,7 @@ def test_partitions_that_outgrow_the_others_are_split(tmp_path: Path, kind: str,
     lengths = sum(files.layout.lengths for files in segments(table.refresh()))
     assert lengths.max() > 600
     plan = table.optimize_indices().plan
-    assert "outgrown" in plan.steps[0].reason
+    assert "too large" in plan.steps[0].reason
     [files] = segments(table)
     assert files.ivf.num_partitions > 40
     assert files.layout.lengths.max() < 0.6 * lengths.max()

@@ -1,9 +1,9 @@
-"""Row maps by the thousand, as machine code: a column of distinct values has as many maps as rows.
+"""Compiled kernels for thousands of row maps: a column of distinct values has as many maps as rows.
 
-The layout is described in `row_map`. Every function takes maps one after another in one buffer. What is read is
-checked before it is used: no count or size of a damaged map leads beyond the bytes of the map.
+The layout is described in `row_map`. Every function takes maps one after another in one buffer. Counts and sizes are
+checked before use: those of a damaged map never lead to reads beyond its bytes.
 
-The first call of a process compiles a function, unless an earlier process has left the outcome on disk.
+The first call of a process compiles a function, unless an earlier process has cached the result on disk.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MOST_IN_ARRAY = 4096
 BITS_BYTES = 8192
 # First bytes of a bitmap without runs, and the lower half of those of one with runs.
 PLAIN_COOKIE, RUN_COOKIE = 12346, 12347
-# With runs, bitmaps of fewer containers have no list of their places.
+# With runs, bitmaps of fewer containers have no list of their positions.
 NO_OFFSET_THRESHOLD = 4
 
 
 @compiled()
 def map_sizes(ids: Words, starts: Places) -> Places:
-    """Where the map of each group begins, one after another, and where the last one ends."""
+    """The start of the map of each group, and the end of the last one."""
     offsets = np.zeros(len(starts), dtype=np.int64)
     for group in range(len(starts) - 1):
         size = 4
@@ -135,12 +135,12 @@ def write_maps(ids: Words, starts: Places, offsets: Places, data: Bytes) -> None
 
 @compiled()
 def find_entries(data: Bytes, offsets: Places) -> tuple[int, Words, Places, Places, Places]:
-    """The entries of all maps: high half, map, place of the bitmap, its size. The first number is that of the first
-    map that is damaged, -1 where none is."""
+    """The entries of all maps: high half, map, position of the bitmap, its size. The first number is that of the first
+    damaged map, or -1."""
     total = 0
     for number in range(len(offsets) - 1):
         size = offsets[number + 1] - offsets[number]
-        # An entry has a head of eight bytes at least.
+        # An entry has a header of at least eight bytes.
         if size < 4 or _get32(data, offsets[number]) > (size - 4) // 8:
             return number, np.zeros(0, np.uint64), offsets[:0], offsets[:0], offsets[:0]
         total += _get32(data, offsets[number])
@@ -170,7 +170,8 @@ def find_entries(data: Bytes, offsets: Places) -> tuple[int, Words, Places, Plac
 
 @compiled()
 def count_containers(data: Bytes, places: Places, sizes: Places) -> tuple[int, int]:
-    """The containers of all bitmaps as their heads have it, and the first bitmap whose head is damaged, or -1."""
+    """The number of containers of all bitmaps according to their headers, and the first bitmap whose header is damaged,
+    or -1."""
     total = 0
     for entry in range(len(places)):
         at, size = places[entry], sizes[entry]
@@ -185,7 +186,7 @@ def count_containers(data: Bytes, places: Places, sizes: Places) -> tuple[int, i
             count = (cookie >> 16) + 1
         else:
             return total, entry
-        # A container has four bytes of head and two of content at least.
+        # A container has at least four bytes of header and two of content.
         if count > 65536 or 6 * count > size:
             return total, entry
         total += count
@@ -196,8 +197,8 @@ def count_containers(data: Bytes, places: Places, sizes: Places) -> tuple[int, i
 def find_containers(
     data: Bytes, highs: Words, owners: Places, places: Places, sizes: Places, total: int
 ) -> tuple[int, Words, Places, Bytes, Places, Places]:
-    """Of every container: its first id, its map, its kind, its rows, and where its content begins. The first number is
-    that of the first bitmap that is damaged, -1 where none is."""
+    """For every container: its first id, its map, its kind, its rows, and the start of its content. The first number is
+    that of the first damaged bitmap, or -1."""
     bases = np.empty(total, dtype=np.uint64)
     maps = np.empty(total, dtype=np.int64)
     kinds = np.empty(total, dtype=np.uint8)
@@ -216,7 +217,7 @@ def find_containers(
         header = marks + (count + 7) // 8 if has_runs else begin + 8
         at = header + 4 * count
         if not has_runs or count >= NO_OFFSET_THRESHOLD:
-            at += 4 * count  # the list of places, which follow from the sizes
+            at += 4 * count  # the list of positions, which follow from the sizes
         if at > end:
             return entry, bases, maps, kinds, rows, contents
         last_key = -1
@@ -246,7 +247,7 @@ def find_containers(
 
 @compiled()
 def _is_valid(data: Bytes, at: int, kind: int, card: int) -> bool:
-    """Whether a container has ascending offsets, as many as its head has it."""
+    """Whether a container has ascending offsets, as many as its header records."""
     last = -1
     count = 0
     if kind == ARRAY:
@@ -300,7 +301,7 @@ def read_containers(data: Bytes, bases: Words, kinds: Bytes, rows: Places, conte
 
 @compiled()
 def joined_sizes(highs: Words, sizes: Places, starts: Places) -> tuple[Places, bool]:
-    """Where the map of each group of entries begins, and whether some group has a high half twice."""
+    """The start of the map of each group of entries, and whether some group has a high half twice."""
     offsets = np.zeros(len(starts), dtype=np.int64)
     repeated = False
     for group in range(len(starts) - 1):
@@ -334,7 +335,7 @@ def write_joined(
 def count_rows(
     data: Bytes, bases: Words, owners: Places, kinds: Bytes, contents: Places, rows: Places, counts: Places
 ) -> None:
-    """Add to `counts`, by map, the rows of valid containers and the runs of ids that follow one another."""
+    """Add to `counts`, by map, the rows of valid containers and the runs of consecutive ids."""
     last = np.uint64(0)
     owner = np.int64(-1)
     for number in range(len(bases)):
@@ -371,7 +372,7 @@ def count_rows(
 
 @compiled()
 def copy_maps(data: Bytes, begins: Places, offsets: Places, copied: Bytes) -> None:
-    """Copy maps that begin anywhere to their places, one after another."""
+    """Copy maps from any positions to consecutive ones."""
     for number in range(len(begins)):
         size = offsets[number + 1] - offsets[number]
         copied[offsets[number] : offsets[number + 1]] = data[begins[number] : begins[number] + size]
@@ -379,7 +380,7 @@ def copy_maps(data: Bytes, begins: Places, offsets: Places, copied: Bytes) -> No
 
 @compiled()
 def bucket(codes: npt.NDArray[np.int32], starts: Places, ids: Words) -> Words:
-    """The ids by ascending code, each code's in the order they came in; `starts` is where each code begins."""
+    """The ids by ascending code, those of a code in their original order; `starts` is the start of each code."""
     places = starts.copy()
     ordered = np.empty(len(ids), dtype=np.uint64)
     for row in range(len(codes)):

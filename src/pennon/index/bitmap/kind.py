@@ -28,7 +28,7 @@ from pennon.index.value_order import is_orderable
 
 @dataclass(frozen=True)
 class BitmapKind(KindDefaults):
-    """Also what both have in common."""
+    """The BITMAP kind, and the common parts of both."""
 
     queries: frozenset[Query] = frozenset({Query.FILTER})
     options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(Bitmap)
@@ -51,11 +51,11 @@ class BitmapKind(KindDefaults):
         return type_
 
     def elements(self, values: pa.Array) -> pa.Array:
-        """What keys are made of: the values themselves, or the elements of all lists, one list after another."""
+        """The keys of values: the values themselves, or the elements of all lists, one list after another."""
         return values
 
     def list_nulls(self, file: BitmapFile) -> Maps:
-        """The rows whose list is NULL. DamagedFile where an index of lists does not record them."""
+        """The rows whose list is NULL. Raises DamagedFile if an index of lists does not record them."""
         return Maps.of_bytes(EMPTY_MAP)
 
     def open(
@@ -126,13 +126,13 @@ LABEL_LIST = LabelListKind()
 
 
 def _covered(snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> BitMap:
-    """The live fragments that a segment may be asked for."""
+    """The live fragments that a segment covers."""
     stored = BitMap(segment.fragments)
     return (stored if reuse is None else reuse.effective(stored)) & snapshot.manifest.live
 
 
 def _ids_of(snapshot: Snapshot, fragments: BitMap) -> RowSet:
-    """The ids of all rows of some fragments, in the form in which maps have them."""
+    """The ids of all rows of some fragments, in the form of row maps."""
     manifest = snapshot.manifest
     if not manifest.has_stable_row_ids:
         return RowSet({fragment: BitMap(range(manifest.fragments[fragment].physical_rows)) for fragment in fragments})

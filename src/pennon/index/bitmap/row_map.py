@@ -30,12 +30,12 @@ Words = npt.NDArray[np.uint64]
 
 EMPTY_MAP = bytes(4)
 REMEDY = "Rebuild the index"
-# Ids that are decoded at once.
+# The number of ids that are decoded at once.
 CHUNK_IDS = 1 << 21
-# Fewer are decoded one by one.
+# Fewer maps are decoded one by one.
 FEW_MAPS = 32
 
-# New ids of some ids, and which of those rows are still there.
+# Returns new ids for ids, and a mask of the rows that still exist.
 Remap = Callable[[Addresses], tuple[Addresses, npt.NDArray[np.bool_]]]
 
 
@@ -48,7 +48,7 @@ class Maps:
 
     @classmethod
     def of_array(cls, array: pa.Array) -> Maps:
-        """Of a binary column without NULLs."""
+        """The maps in a binary column without NULLs."""
         if not len(array):
             return cls(np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
         _, offset_buffer, data = array.buffers()
@@ -100,7 +100,7 @@ class Maps:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """The entries of maps: high half, map, and the bitmap's place and size. The bitmaps are not looked into."""
+    """The entries of maps: high half, map, and the bitmap's place and size. The bitmaps are not parsed."""
 
     data: Bytes
     count: int  # of maps
@@ -111,14 +111,14 @@ class Entries:
 
     @classmethod
     def of(cls, maps: Maps, where: str) -> Entries:
-        """DamagedFile where a map does not consist of entries."""
+        """Raises DamagedFile if a map does not consist of entries."""
         damaged, highs, owners, places, sizes = _kernels().find_entries(_fixed(maps.data), _fixed(maps.offsets))
         if damaged >= 0:
             raise _damaged(where)
         return cls(maps.data, len(maps), highs, owners, places, sizes)
 
     def containers(self, where: str) -> Containers:
-        """What the bitmaps consist of. DamagedFile where one is invalid."""
+        """The containers of the bitmaps. Raises DamagedFile if one is invalid."""
         data, places, sizes = _fixed(self.data), _fixed(self.places), _fixed(self.sizes)
         total, damaged = _kernels().count_containers(data, places, sizes)
         if damaged < 0:
@@ -148,7 +148,7 @@ class Containers:
     contents: Places
 
     def counts(self) -> Places:
-        """Of every map the rows, and the runs of ids that follow one another."""
+        """For every map the rows, and the runs of consecutive ids."""
         found = np.zeros((self.count, 2), dtype=np.int64)
         _kernels().count_rows(
             _fixed(self.data),
@@ -176,7 +176,7 @@ class Containers:
         return ids
 
     def chunks(self, ids: int = CHUNK_IDS) -> Iterator[tuple[Addresses, Places]]:
-        """Ids and the numbers of their maps, about so many at a time."""
+        """Ids and the numbers of their maps, about `ids` at a time."""
         ends = np.cumsum(self.rows)
         start = 0
         while start < len(ends):
@@ -207,15 +207,15 @@ def encode_one(ids: Addresses) -> bytes:
 
 
 def listed(maps: Maps, where: str) -> Containers:
-    """The containers of maps that list all their rows. UnsupportedTable where a fragment is in one as a whole."""
+    """The containers of maps that list all their rows. Raises UnsupportedTable if one includes a whole fragment."""
     entries = Entries.of(maps, where)
     if entries.has_whole_fragments:
-        raise UnsupportedTable(f"{where} names all rows of a fragment without listing them", REMEDY)
+        raise UnsupportedTable(f"{where} includes all rows of a fragment without listing them", REMEDY)
     return entries.containers(where)
 
 
 def join_entries(entries: Entries, starts: Places) -> Maps | None:
-    """One map of each group of maps, whose bitmaps are copied; None where a high half is in two maps of a group."""
+    """One map of each group of maps, whose bitmaps are copied; None if a high half is in two maps of a group."""
     group = np.searchsorted(starts, entries.owners, "right") - 1
     order = np.lexsort((entries.highs, group))
     highs, places, sizes = entries.highs[order], entries.places[order], entries.sizes[order]
@@ -235,7 +235,7 @@ def to_row_set(maps: Maps, where: str) -> RowSet:
     if len(maps) <= FEW_MAPS:
         return _union(maps, where)
     entries = Entries.of(maps, where)
-    containers = entries.containers(where)  # which checks that they are valid
+    containers = entries.containers(where)  # checks that they are valid
     whole = {int(high): None for high in entries.highs[entries.sizes == 0]}
     rows = int(containers.rows.sum())
     if rows <= 16 * len(entries.highs) and rows <= CHUNK_IDS:
@@ -257,7 +257,7 @@ def from_row_set(rows: RowSet) -> bytes:
 
 
 def remapped(rows: RowSet, remap: Remap) -> RowSet:
-    """The same rows under other ids, those that are gone left out."""
+    """The same rows under other ids, without those that no longer exist."""
     found: dict[int, BitMap | None] = {}
     for piece in rows.pieces(CHUNK_IDS):
         ids, kept = remap(piece.addresses())
@@ -269,7 +269,7 @@ def remapped(rows: RowSet, remap: Remap) -> RowSet:
 
 
 def _in_order(ids: Addresses, starts: Places) -> Addresses:
-    """With the ids of each group ascending."""
+    """The ids, sorted within each group."""
     falls = ids[1:] < ids[:-1]
     falls[starts[(starts > 0) & (starts < len(ids))] - 1] = False
     if not falls.any():
@@ -279,7 +279,7 @@ def _in_order(ids: Addresses, starts: Places) -> Addresses:
 
 
 def _union(maps: Maps, where: str) -> RowSet:
-    """Without kernels, which a query for a few values would wait for."""
+    """The union without kernels, whose import would delay a query for a few values."""
     found = RowSet.none()
     for start, stop in itertools.pairwise(maps.offsets.tolist()):
         found = found | read_row_map(maps.data[start:stop].tobytes(), where)
@@ -305,7 +305,7 @@ def _fixed(array: npt.NDArray[T]) -> npt.NDArray[T]:
 
 
 def _kernels() -> ModuleType:
-    """Imported where it is needed: the compiler takes a second to load."""
+    """Imported on demand: the compiler takes a second to load."""
     from pennon.index.bitmap import kernels  # noqa: PLC0415
 
     return kernels

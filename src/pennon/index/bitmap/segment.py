@@ -1,4 +1,4 @@
-"""Searching one segment of a bitmap index: the keys first, then only the maps that a condition needs."""
+"""Search one segment of a bitmap index: the keys first, then only the maps that a condition needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pennon.index.value_order import SortedValues, order_of
 
 Rows = npt.NDArray[np.int64]
 
-# Keys whose maps are read to count their rows, where the file does not record how many there are.
+# The number of keys whose maps are read to count their rows if the file does not record the counts.
 COUNTED_KEYS = 64
 
 
@@ -81,7 +81,7 @@ class BitmapSegment:
         reuse: FragmentReuse | None,
         rows: int,
     ) -> None:
-        """`rows` is how many live rows the segment covers."""
+        """`rows` is the number of live rows that the segment covers."""
         self.file = BitmapFile.of_segment(store, segment, key_type)
         self._cache, self._reuse, self._covered = cache, reuse, rows
         self._key = (store.location.uri, segment.uuid)
@@ -89,12 +89,12 @@ class BitmapSegment:
 
     @property
     def capacity(self) -> int | None:
-        """The ids in the file, where it records their number: every row has one value, or NULL."""
+        """The number of ids, if the file records it: every row has one value, or NULL."""
         ids = self.file.pages.ids
         return None if ids is None else int(ids.sum())
 
     def search(self, condition: Condition) -> RowSet:
-        return self._today(self._stored(self._rows(condition)))
+        return self._current(self._stored(self._rows(condition)))
 
     def estimate(self, condition: Condition) -> Estimate:
         return self._cost(self._rows(condition))
@@ -112,18 +112,18 @@ class BitmapSegment:
             raise TypeError(f"a bitmap index answers ranges of values only, not {type(condition).__name__}")
         return self.keys.within(condition)
 
-    def _today(self, stored: RowSet) -> RowSet:
-        """Under the addresses that the Fragment Reuse Index maps ids to."""
+    def _current(self, stored: RowSet) -> RowSet:
+        """The rows remapped by the Fragment Reuse Index."""
         if self._reuse is None:
             return stored
         whole = {fragment: None for fragment, rows in stored.by_fragment.items() if rows is None}
         if any(fragment in self._reuse.old_fragments for fragment in whole):
-            raise UnsupportedTable(f"{self.file.where} names all rows of a compacted fragment", REMEDY)
+            raise UnsupportedTable(f"{self.file.where} does not list the rows of a compacted fragment", REMEDY)
         rest = RowSet({fragment: rows for fragment, rows in stored.by_fragment.items() if rows is not None})
         return remapped(rest, self._reuse.remap) | RowSet(whole)
 
     def _stored(self, rows: Rows) -> RowSet:
-        """The ids in the maps of some rows of the file, which are ascending."""
+        """The ids in the maps of some (ascending) rows of the file."""
         found = RowSet.none()
         for maps in self._maps(rows):
             found = found | to_row_set(maps, self.file.where)
@@ -161,7 +161,7 @@ class BitmapSegment:
 
 
 class LabelListSegment(BitmapSegment):
-    """An opened segment over the elements of lists. `everything` gives all ids of the rows that it covers."""
+    """An opened segment over the elements of lists. `everything` returns the ids of all rows that it covers."""
 
     def __init__(
         self,
@@ -184,10 +184,10 @@ class LabelListSegment(BitmapSegment):
 
     def search(self, condition: Condition) -> RowSet:
         labels = _labels(condition)
-        found = self._today(self._having(labels))
+        found = self._current(self._having(labels))
         if not labels.negated:
             return found
-        nulls = self._today(to_row_set(self._list_nulls, self.file.where))
+        nulls = self._current(to_row_set(self._list_nulls, self.file.where))
         return _without(self._everything(), found | nulls)
 
     def estimate(self, condition: Condition) -> Estimate:
@@ -219,7 +219,7 @@ class LabelListSegment(BitmapSegment):
 
 def _labels(condition: Condition) -> HasLabels:
     if not isinstance(condition, HasLabels) or not condition.labels:
-        raise TypeError(f"an index of labels answers which lists have some, not {condition}")
+        raise TypeError(f"an index of labels answers conditions on labels only, not {condition}")
     return condition
 
 
@@ -234,7 +234,7 @@ def _chosen(maps: Maps, numbers: Rows) -> Maps:
 
 
 def _counts(rows: RowSet) -> tuple[int, int]:
-    """Rows that are listed, and runs of them."""
+    """The number of listed rows, and of runs of them."""
     listed_rows = [offsets for offsets in rows.by_fragment.values() if offsets is not None]
     found = sum(map(len, listed_rows))
     return found, found - sum(offsets.intersection_cardinality(offsets.shift(1)) for offsets in listed_rows)

@@ -11,7 +11,7 @@ from pennon.index.description import Chart, Description, in_order, skew
 
 
 def describe_lookup(lookup: PageLookup) -> Description:
-    """Ranges and pages. A page of a single value is read for nothing else; many of them mean a frequent value."""
+    """Ranges and pages. Many pages with a single value indicate a frequent value."""
     sizes = np.array([file.pages for file in lookup.files], dtype=np.int64)
     single, with_nulls = _of_one_value(lookup), int(np.count_nonzero(lookup.null_counts))
     measures = {
@@ -23,7 +23,7 @@ def describe_lookup(lookup: PageLookup) -> Description:
     }
     parameters = (("rows per page", f"{lookup.batch_size:,}"), ("ranges", f"{len(sizes):,}"))
     if not lookup.pages:
-        chart = Chart("Pages", "Pages", "There are none: no row had to be indexed.")
+        chart = Chart("Pages", "Pages", "None: no row had to be indexed.")
     elif len(sizes) == 1:
         chart = Chart("Pages", "Pages", "")
     else:
@@ -39,6 +39,6 @@ def describe_lookup(lookup: PageLookup) -> Description:
 
 def _of_one_value(lookup: PageLookup) -> int:
     low, high = lookup.mins, lookup.maxs
-    if pa.types.is_float16(low.type):  # which Arrow does not compare
+    if pa.types.is_float16(low.type):  # Arrow does not compare half floats
         low, high = low.cast(pa.float32()), high.cast(pa.float32())
     return int(pc.sum(pc.equal(low, high)).as_py() or 0)

@@ -1,4 +1,4 @@
-"""The B-tree as one of the kinds Pennon knows."""
+"""The B-tree kind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BTreeKind(KindDefaults):
         return segment.index_version == self.version_for(stable_row_ids)
 
     def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        """Without the fragments that only pylance 13 or older added to the entry, see `segment_uuid`."""
+        """The coverage without fragments that only pylance 13 or older added to the entry; see `segment_uuid`."""
         if segment.index_version != ADDRESSES_DESPITE_STABLE_IDS or not segment.fragments:
             return segment.fragments
         limit = fragments_below(UUID(segment.uuid))

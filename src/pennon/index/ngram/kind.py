@@ -1,4 +1,4 @@
-"""The n-gram index as one of the kinds Pennon knows."""
+"""The n-gram kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searching one n-gram segment: the rows that have every trigram of the texts asked for."""
+"""Search one n-gram segment: the rows that have every trigram of the requested texts."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from pennon.index.ngram.description import describe_tokens
 from pennon.index.ngram.files import POSTINGS_FILE, PostingsFile
 from pennon.index.ngram.tokens import tokens_of
 
-# Of a very long text this many tokens are looked up. The filter is checked on the rows anyway.
+# The maximum number of tokens that are looked up for a long text. The filter is checked on the rows anyway.
 MOST_TOKENS = 64
-# Ids taken out of bitmaps at once.
+# Ids decoded from bitmaps at once.
 LISTED = 1 << 20
 
 
 class NGramSegment:
-    """An opened segment. Tokens and posting lists live in the shared cache."""
+    """An opened segment. Tokens and posting lists are in the shared cache."""
 
     capacity = None  # rows without a trigram have no entry
 
@@ -51,8 +51,8 @@ class NGramSegment:
         return RowSet.of_addresses(sorted_unique(addresses[alive]))
 
     def estimate(self, condition: Condition) -> Estimate:
-        """By the shortest posting list. Their lengths are recorded nowhere else, so they are read, and `search` takes
-        them from the cache."""
+        """The length of the shortest posting list. Lengths are not recorded elsewhere, so the lists are read, and
+        `search` gets them from the cache."""
         lists = self._lists(condition)
         return Estimate(len(lists), min(map(len, lists), default=0))
 
@@ -66,7 +66,7 @@ class NGramSegment:
         return describe_tokens(self.tokens, self._file, self._segment.file_sizes.get(POSTINGS_FILE))
 
     def _lists(self, condition: Condition) -> list[BitMap64]:
-        """Posting lists of the condition's tokens; none where a token has no rows."""
+        """Posting lists of the condition's tokens; none if a token has no rows."""
         if not isinstance(condition, ContainsText):
             raise TypeError(f"an n-gram index answers texts only, not {type(condition).__name__}")
         wanted = looked_up(condition.pieces)
@@ -97,6 +97,6 @@ class NGramSegment:
 
 @lru_cache(maxsize=256)
 def looked_up(pieces: tuple[str, ...]) -> npt.NDArray[np.uint32]:
-    """Tokens, ascending, that all rows have which hold the pieces."""
+    """Ascending tokens that every row containing the pieces has."""
     tokens = np.array(sorted(tokens_of(pieces)), dtype=np.uint32)
     return tokens[np.linspace(0, len(tokens) - 1, min(len(tokens), MOST_TOKENS)).astype(np.int64)]

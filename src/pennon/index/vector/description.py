@@ -11,7 +11,7 @@ from pennon.wording import plural
 
 
 def describe_files(files: VectorFiles, details: bytes) -> Description:
-    """Parameters from the files; those of the graph are recorded in the manifest only."""
+    """Parameters come from the files; only the manifest records those of the graph."""
     return Description(_parameters(files, details), *_partitions(files))
 
 
@@ -40,7 +40,7 @@ def _partitions(files: VectorFiles) -> tuple[dict[str, int | float], Chart]:
         "median_rows": int(np.median(lengths)) if count else 0,
         "largest_rows": int(lengths.max(initial=0)),
         "skew": skew(lengths) if count else 1.0,
-        # Rows that a probe reads, in units of what it would read if all partitions were alike.
+        # Rows that a probe reads, relative to partitions of equal size.
         "imbalance": squares * count / rows**2 if rows else 1.0,
     }
     bars = histogram(lengths, "partition", "row")
@@ -49,7 +49,7 @@ def _partitions(files: VectorFiles) -> tuple[dict[str, int | float], Chart]:
         f"{plural(count, 'partition')} by size",
         "Partitions by number of rows",
         f"The largest has {measures['skew']:.1f} times the mean of {mean:,.0f} rows. A probe reads "
-        f"{measures['imbalance']:.2f} times what it would if all were alike.",
+        f"{measures['imbalance']:.2f} times the rows of partitions of equal size.",
         bars,
         ("0 rows", f"{int(lengths.max(initial=0)):,} rows"),
     )

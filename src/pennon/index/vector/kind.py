@@ -1,4 +1,4 @@
-"""Vector indices as one of the families Pennon knows: seven names, one way to open them."""
+"""The family of vector indices: seven types, opened in the same way."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class VectorFamily(KindDefaults):
         return known[0].name if known else "VECTOR"
 
     def described(self, snapshot: Snapshot, segment: IndexSegment) -> tuple[VectorKind, Metric] | None:
-        """From the details, else from the file, where older writers said nothing in the manifest. None: unknown."""
+        """Kind and metric from the details, or from the file if the details are empty, as by older writers. None if
+        unknown."""
         try:
             details = VectorDetails.from_bytes(segment.details)
             if details is not None:
@@ -63,11 +64,12 @@ class VectorFamily(KindDefaults):
     def objection(self, segment: IndexSegment) -> str | None:
         metric = unknown_metric(segment.details)
         if metric is not None:
-            return f"a vector index for the metric {metric}, which is not known here"
+            return f"a vector index for the metric {metric}, which Pennon does not support"
         return OLDER_LAYOUT if INDEX_FILE in segment.file_sizes and AUXILIARY_FILE not in segment.file_sizes else None
 
     def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        """pylance drops lost rows from the codes as it loads them, finds the graph larger, and fails the search."""
+        """pylance drops lost rows from the codes when it loads them, finds that the graph is larger, and fails the
+        search."""
         if segment.details:
             return not has_graph(segment.details)
         known = self.described(snapshot, segment)

@@ -1,6 +1,6 @@
-"""Hashing and Bloom filters as machine code: a value is hashed and inserted in one pass.
+"""Compiled kernels for hashing and Bloom filters: a value is hashed and inserted in one pass.
 
-Importing this compiles it, unless an earlier process has left the outcome on disk.
+Importing this compiles it, unless an earlier process has cached the result on disk.
 """
 
 from __future__ import annotations

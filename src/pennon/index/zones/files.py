@@ -52,7 +52,7 @@ BATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True, eq=False)
 class BloomZones:
-    """Zones with Bloom filters, without those."""
+    """Zones of a Bloom filter index, without the filters."""
 
     zones: Zones
     has_null: Mask
@@ -81,7 +81,7 @@ class Filters:
 
 @dataclass
 class NullReader:
-    """The row map of a file's NULLs; `number` is None where the file has none."""
+    """The row map of a file's NULLs; `number` is None if the file has none."""
 
     file: LanceFile = field(repr=False)
     number: int | None
@@ -120,7 +120,7 @@ def write_zone_map(
 
 
 def read_zone_map(file: LanceFile, type_: pa.DataType) -> ZoneBounds:
-    """All zones. DamagedFile where one has no valid place, or bounds that cannot be those of its values."""
+    """All zones. Raises DamagedFile if one has an invalid position or impossible bounds."""
     expected = zone_map_schema(type_)
     if file.schema.names != expected.names or [f.type for f in file.schema][2:] != [f.type for f in expected][2:]:
         raise DamagedFile(f"{file.where} is not a zone map", REMEDY)
@@ -148,7 +148,7 @@ def write_bloom_filters(
     nulls: Iterable[RowSet],
     storage_version: str,
 ) -> IndexFile:
-    """`batches` are those of `bloom_batch`; `nulls` gives one set, after the last of them."""
+    """`batches` are those of `bloom_batch`; `nulls` yields one set, after the last of them."""
     return write_lance_file(
         store,
         directory,
@@ -166,7 +166,7 @@ def bloom_batch(zones: Zones, has_null: Mask, filters: pa.Array) -> pa.RecordBat
 
 
 def read_bloom_zones(file: LanceFile) -> BloomZones:
-    """Of a file that was opened for its places and NULLs, see `open_bloom_file`."""
+    """The zones of a file that was opened without filters, see `open_bloom_file`."""
     if file.schema != _BLOOM_SCHEMA and [(f.name, f.type) for f in file.schema] != [
         (f.name, f.type) for f in _BLOOM_SCHEMA
     ]:
@@ -183,13 +183,13 @@ def read_bloom_zones(file: LanceFile) -> BloomZones:
 
 
 def open_bloom_file(store: Store, path: str, size_bytes: int | None, *, filters: bool) -> LanceFile:
-    """For its filters, or for everything else."""
+    """Open a file to read its filters, or everything else."""
     columns = [_FILTERS] if filters else [*_PLACES, "has_null"]
     return LanceFile(store, path, size_bytes, columns)
 
 
 def filters_at_once(file_bytes: int, zones: int) -> int:
-    """How many filters to read at once."""
+    """The number of filters to read at once."""
     return max(1, BATCH_BYTES // max(BLOCK_BYTES, file_bytes // max(1, zones)))
 
 
@@ -202,7 +202,7 @@ def read_filters(file: LanceFile, start: int, count: int) -> Filters:
 
 
 def read_filter_arrays(file: LanceFile, start: int, count: int, at_once: int) -> Iterator[pa.Array]:
-    """Filters as they are in the file, all of a size that can be: a power of two and never empty."""
+    """Filters as stored. Their sizes are checked: a power of two and not empty."""
     for first in range(start, start + count, at_once):
         filters = _flat(file.read(first, min(at_once, start + count - first)).column(_FILTERS))
         sizes = pc.binary_length(filters)
@@ -221,7 +221,7 @@ def null_reader(file: LanceFile) -> NullReader:
 
 
 def check_zones(zones: Zones, manifest: Manifest, where: str) -> None:
-    """DamagedFile where a zone of a live fragment reaches beyond its rows."""
+    """Raises DamagedFile if a zone of a live fragment extends beyond its rows."""
     if not len(zones) or not manifest.fragments:
         return
     live = np.array(sorted(manifest.fragments), dtype=np.uint32)
@@ -246,14 +246,14 @@ def _read_places(table: pa.Table, where: str) -> Zones:
     most = np.uint64(1) << OFFSET_BITS
     valid = (fragments < most) & (starts < most) & (lengths > 0) & (lengths <= most)
     if not valid.all() or bool(np.any(starts + lengths > most)):
-        raise DamagedFile(f"{where} has zones that no row address can be in", REMEDY)
+        raise DamagedFile(f"{where} has zones outside the range of row addresses", REMEDY)
     return Zones(fragments << OFFSET_BITS | starts, lengths)
 
 
 def _check_bounds(found: ZoneBounds, where: str) -> None:
     least = found.mins.is_valid().to_numpy(zero_copy_only=False)
     most = found.maxs.is_valid().to_numpy(zero_copy_only=False)
-    # pylance has no minimum for a zone whose values are all NaN.
+    # pylance records no minimum for a zone whose values are all NaN.
     if bool(np.any((least != most) & (found.nan_counts == 0))):
         raise DamagedFile(f"{where} has zones with one bound only", REMEDY)
     if bool(np.any(~most & (found.nan_counts == 0) & (found.null_counts == 0))):
@@ -266,7 +266,7 @@ def _check_bounds(found: ZoneBounds, where: str) -> None:
     else:
         crossed = bool(pc.any(pc.greater(_comparable(low), _comparable(high))).as_py())
     if crossed:
-        raise DamagedFile(f"{where} has zones whose least value is above the greatest", REMEDY)
+        raise DamagedFile(f"{where} has zones whose minimum is above the maximum", REMEDY)
 
 
 def _comparable(values: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Zone maps and Bloom filters as two of the kinds Pennon knows."""
+"""The zone map and Bloom filter kinds."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from pennon.index.zones.segment import BloomFilterSegment, ZoneMapSegment, ZoneS
 
 @dataclass(frozen=True)
 class ZonesKind(KindDefaults, ABC):
-    """What both have in common: version 0, and row addresses on every table."""
+    """The common parts of both: version 0, and row addresses on every table."""
 
     options: ClassVar[Mapping[str, type[IndexOptions]]]
     names: tuple[str, ...]
     type_url: str
     type_names: frozenset[str]
-    types: str  # that columns can have, for messages
+    types: str  # the supported column types, for messages
     queries: frozenset[Query] = frozenset({Query.FILTER})
     versions: frozenset[int] = frozenset({0})
 
@@ -66,15 +66,15 @@ class ZonesKind(KindDefaults, ABC):
         reuse: FragmentReuse | None,
         cache: ByteCache,
     ) -> ZoneSegment:
-        """Whatever the segment covers."""
+        """Open a segment without checking its coverage."""
 
     @abstractmethod
     def layout(self, options: IndexOptions) -> ZoneLayout:
-        """How a segment with these options is written."""
+        """The layout of a segment with these options."""
 
     @abstractmethod
     def layout_of(self, snapshot: Snapshot, segment: IndexSegment) -> ZoneLayout:
-        """How a segment was written; the defaults where its file cannot be read."""
+        """The layout of an existing segment; the default one if its file cannot be read."""
 
     @abstractmethod
     def supports(self, type_: pa.DataType) -> bool: ...
@@ -92,7 +92,7 @@ class ZoneMapKind(ZonesKind):
     types: str = "all but structs"
 
     def supports(self, type_: pa.DataType) -> bool:
-        """Types without bounds can have one for their NULLs. pylance's zones of structs are not those of their rows."""
+        """Types without bounds can be indexed for their NULLs. pylance's zones of structs do not match their rows."""
         return not pa.types.is_struct(type_) and not pa.types.is_null(type_)
 
     def objection(self, segment: IndexSegment) -> str | None:
@@ -176,15 +176,16 @@ BLOOM_FILTER = BloomFilterKind()
 def _check_coverage(
     snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None, opened: ZoneSegment
 ) -> None:
-    """DamagedFile where a covered fragment has live rows and no zone. On tables with stable row ids older versions of
-    pylance let address-based segments cover the fragments that rows moved to, without the files changing."""
+    """Raises DamagedFile if a covered fragment has live rows and no zone. On tables with stable row ids, older versions
+    of pylance extend the coverage of address-based segments to the fragments that rows moved to, without changing the
+    files."""
     if reuse is not None and reuse.tagged:
-        return  # what a segment covers then depends on others of its name
+        return  # then the coverage of a segment depends on others of its name
     covered, held = BitMap(segment.fragments), BitMap(opened.zones.fragments)
     if reuse is not None:
         covered, held = reuse.effective(covered), reuse.reached(held)
     missing = (covered & snapshot.manifest.live) - held
     empty = [fragment for fragment in missing if snapshot.manifest.fragments[fragment].live_rows]
     if empty:
-        problem = f"segment {segment.uuid} covers fragment {empty[0]} and has no zones of it"
+        problem = f"segment {segment.uuid} covers fragment {empty[0]} but has no zones of it"
         raise DamagedFile(problem, "Rebuild the index")

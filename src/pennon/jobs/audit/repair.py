@@ -1,6 +1,6 @@
-"""Put right what an audit found: segments built from the data in place of wrong ones, senseless moves left out.
+"""Repair the findings of an audit: rebuild wrong segments from the data, and remove an invalid Fragment Reuse Index.
 
-Every index is committed by itself, and nothing but what was found wrong leaves the table.
+Every index is committed separately, and only segments with findings are removed from the table.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from pennon.jobs.shared.retry import attempts
 def repair(
     engine: Engine, snapshot: Snapshot, findings: Sequence[Finding], memory_bytes: int
 ) -> tuple[Snapshot, dict[str, str]]:
-    """Do what the findings ask for. Returns the newest version, and by index why it was not: empty if it was."""
+    """Execute the actions of the findings. Returns the newest version and, by index, why it was not repaired: empty if
+    it was."""
     if any(finding.action is Action.FORGET_MOVES for finding in findings):
-        return _forget_moves(engine, snapshot, memory_bytes)
+        return _remove_fragment_reuse(engine, snapshot, memory_bytes)
     newest, outcome = snapshot, dict[str, str]()
     for index in group_segments(snapshot.manifest.segments):
         mine = [f for f in findings if f.index == index.name and f.action is not None]
@@ -51,8 +52,8 @@ def repair(
 def _rebuild(
     engine: Engine, context: PlanContext, segments: Sequence[IndexSegment], wrong: set[str], *, retrain: bool
 ) -> Snapshot:
-    """One segment in place of the wrong ones. Where a valid one holds old values of what the new one would cover, it
-    has to go too."""
+    """Build one segment in place of the wrong ones. A valid one that holds old values of fragments of the new one is
+    replaced too."""
     leaving = [segment for segment in segments if segment.uuid in wrong]
     staying = [segment for segment in segments if segment.uuid not in wrong]
     try:
@@ -85,9 +86,9 @@ def _replace(
         return commit_change(snapshot, ReplaceSegments.of(name, [segment], leaving))
 
 
-def _forget_moves(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, dict[str, str]]:
-    """Without the Fragment Reuse Index the rows that files name by old addresses cannot be found. So segments lose
-    their coverage in the transaction that removes it, and are built from the data."""
+def _remove_fragment_reuse(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, dict[str, str]]:
+    """Without the Fragment Reuse Index, rows that files list by old addresses cannot be found. So the transaction that
+    removes it also clears the coverage of all segments, and they are rebuilt from the data."""
     bare = _without_reuse(snapshot)
     names = [index.name for index in group_segments(bare.manifest.segments)]
     plan = plan_optimize(PlanContext.of(engine, bare, memory_bytes))

@@ -1,4 +1,4 @@
-"""What an audit found: each thing with its weight, its figures and what to do about it."""
+"""The report of an audit: findings with severity, figures and remedy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Severity(StrEnum):
 
 
 class Action(StrEnum):
-    """What a repair does. Segments are built from the data, with their models or with models trained again; moves that
-    make no sense are forgotten together with the coverage that depends on them."""
+    """The action of a repair. Segments are rebuilt from the data, with their models or with new ones; an invalid
+    Fragment Reuse Index is removed together with the coverage that depends on it."""
 
     REBUILD = "rebuild"
     RETRAIN = "retrain"
@@ -27,7 +27,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """`action` is what a repair would do, None where there is nothing it could. `index` is None of the table itself.
+    """`action` is the action of a repair; None if it cannot help. `index` is None for findings about the table.
     `figures` are the numbers in `problem`."""
 
     severity: Severity
@@ -61,8 +61,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class AuditReport(Displayed):
-    """`rows_compared` are those of the table, once for each column and way to measure it. `findings` are what is still
-    so; `repaired` is what was, until this audit built the segments again."""
+    """`rows_compared` counts rows of the table once per column and metric. `findings` are the remaining ones;
+    `repaired` are those that this audit repaired."""
 
     table: str
     version: int
@@ -80,7 +80,7 @@ class AuditReport(Displayed):
 
     @property
     def ok(self) -> bool:
-        """Whether every index agrees with the table, as far as it was looked at."""
+        """Whether every index agrees with the table, in all fragments that were checked."""
         return not self.errors
 
     @property
@@ -106,8 +106,8 @@ class AuditReport(Displayed):
 
     def __str__(self) -> str:
         share = "" if self.sample >= 1 else f", {self.sample:.0%} of the fragments"
-        looked = f"{plural(self.indices, 'index', 'indices')}, {plural(self.segments, 'segment')}"
-        lines = [f"{looked}, {plural(self.rows_compared, 'row')} compared{share} in {self.seconds:.1f} s"]
+        scope = f"{plural(self.indices, 'index', 'indices')}, {plural(self.segments, 'segment')}"
+        lines = [f"{scope}, {plural(self.rows_compared, 'row')} compared{share} in {self.seconds:.1f} s"]
         lines += [f"repaired  {finding.what}" for finding in self.repaired]
         lines += map(str, self.findings)
         if self.ok:

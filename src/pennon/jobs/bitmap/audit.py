@@ -1,6 +1,7 @@
-"""The rows of a bitmap index, as an audit compares them: every value of every row, by page.
+"""The audit of a bitmap index: compares every value of every row, by page.
 
-A row of lists has a fact for each label, and one if the list is NULL; an empty list has none, in the table neither.
+A row of lists has a fact for each label, and one if the list is NULL; an empty list has none, neither in the index nor
+in the table.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class BitmapAudit(ExactAudit):
     scalar: bool = True
 
     def inspect(self, pin: Pin, subject: Subject) -> tuple[npt.NDArray[np.integer[Any]], View]:
-        """The map of NULL lists is a part of its own, behind the pages."""
+        """The map of NULL lists is a separate part after the pages."""
         file = self._file(pin, subject)
         pages = file.pages
         ids = pages.ids

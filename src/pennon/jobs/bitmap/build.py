@@ -23,7 +23,7 @@ from pennon.jobs.bitmap.scan import read_groups
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
 
 SAMPLE_PER_RANGE = 256
-# Where parts go: the rows whose list is NULL, and from there on ranges of values.
+# Destinations of parts: the rows whose list is NULL, then ranges of values.
 LIST_NULLS, FIRST_RANGE = 0, 1
 
 
@@ -72,7 +72,7 @@ def _group_slice(plan: BitmapPlan, pivots: pa.Array, part: ScanSlice) -> Generat
 
 
 def _merge_range(plan: BitmapPlan, scratch: str, number: int, batches: Iterator[pa.RecordBatch]) -> Part:
-    """Reduce task: join the maps of each value of a range, and write them under a name of this attempt alone."""
+    """Reduce task: join the maps of each value of a range, and write them under a name unique to this attempt."""
     kept = buffered(batches, plan.memory_bytes // MERGE_COPIES)
     sources = [HeldSource(Keyed.of_batch(batch)) for batch in kept]
     return write_part(plan.pin.open(), scratch, number, plan.key_type, merge_keyed(sources, plan.where))

@@ -1,4 +1,4 @@
-"""The work on bitmap indices."""
+"""The jobs of bitmap indices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BitmapJobs(JobsDefaults):
     def plan_like(
         self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
     ) -> BitmapPlan:
-        # No fragments at all are those of an empty table.
+        # No fragments: an empty table.
         request = BuildRequest(like.name, fragments or None, context.parallelism, context.memory_bytes)
         return plan_bitmap(context.snapshot, self.kind, context.column_of(like).path, request)
 

@@ -1,4 +1,4 @@
-"""The rows of a B-tree, as an audit compares them: every value, by page."""
+"""The audit of a B-tree: compares every value, by page."""
 
 from __future__ import annotations
 

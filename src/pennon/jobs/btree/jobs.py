@@ -1,4 +1,4 @@
-"""The work on B-trees."""
+"""The jobs of B-trees."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BTreeJobs(JobsDefaults):
             context.column_of(like).path,
             _recorded_options(context, like),
             name=like.name,
-            fragment_ids=fragments or None,  # none at all: of an empty table
+            fragment_ids=fragments or None,  # no fragments: an empty table
             parallelism=context.parallelism,
             memory_bytes=context.memory_bytes,
         )
@@ -63,7 +63,7 @@ class BTreeJobs(JobsDefaults):
 
 
 def _recorded_options(context: PlanContext, segment: IndexSegment) -> BTree:
-    """The options that a segment was built with, as far as its files record them and can be read."""
+    """The options that a segment was built with, if its files record them and can be read."""
     size = segment.file_sizes.get(LOOKUP_FILE)
     try:
         file = LanceFile(context.snapshot.store, f"{segment.directory}/{LOOKUP_FILE}", size)

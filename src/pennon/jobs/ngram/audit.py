@@ -1,4 +1,4 @@
-"""The rows of an n-gram index, as an audit compares them: every token of every row."""
+"""The audit of an n-gram index: compares every token of every row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pennon.jobs.audit.targets import Piece, Subject, View, answered_by
 from pennon.jobs.kinds import ExactAudit
 from pennon.jobs.ngram.merge import MOST_IDS
 
-# What a posting list counts as when a segment is cut into pieces of work.
+# The weight of a posting list when a segment is cut into pieces of work.
 ROWS_PER_TOKEN = 1000
 
 

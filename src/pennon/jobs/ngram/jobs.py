@@ -1,4 +1,4 @@
-"""The work on n-gram indices."""
+"""The jobs of n-gram indices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NGramJobs(JobsDefaults):
     def plan_like(
         self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
     ) -> NGramPlan:
-        # No fragments at all: of an empty table.
+        # No fragments: an empty table.
         request = BuildRequest(like.name, fragments or None, context.parallelism, context.memory_bytes)
         return plan_ngram(context.snapshot, context.column_of(like).path, request)
 

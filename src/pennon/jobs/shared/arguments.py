@@ -6,7 +6,7 @@ from pennon.errors import InvalidArgument
 
 
 def check_at_least_one(**sizes: int | None) -> None:
-    """InvalidArgument unless every value is None or a whole number above 0."""
+    """Raises InvalidArgument unless every value is None or a whole number above 0."""
     check_integers(**sizes)
     for label, value in sizes.items():
         if value is not None and value < 1:
@@ -14,7 +14,7 @@ def check_at_least_one(**sizes: int | None) -> None:
 
 
 def check_integers(**values: object) -> None:
-    """InvalidArgument unless every value is None or a whole number."""
+    """Raises InvalidArgument unless every value is None or a whole number."""
     for label, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | None):
             raise InvalidArgument(f"{label} must be a whole number, not {value!r}")

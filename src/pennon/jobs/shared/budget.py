@@ -19,5 +19,5 @@ def task_memory(requested: int | None) -> int:
             raise InvalidArgument(f"PENNON_TASK_MEMORY is {configured!r}", "Set it to a number of bytes")
         memory = int(configured)
     if memory < LEAST_TASK_MEMORY:
-        raise InvalidArgument(f"a task memory of {memory} bytes is too little", "Give at least 64 MiB")
+        raise InvalidArgument(f"a task memory of {memory} bytes is too little", "Use at least 64 MiB")
     return memory

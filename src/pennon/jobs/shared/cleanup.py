@@ -16,7 +16,7 @@ from pennon.format.store import Store
 
 @contextmanager
 def delete_on_failure(store: Store, uuid: str) -> Generator[None]:
-    """Delete the files of a segment when what writes them fails."""
+    """Delete the files of a segment if writing them fails."""
     try:
         yield
     except BaseException:
@@ -26,10 +26,10 @@ def delete_on_failure(store: Store, uuid: str) -> Generator[None]:
 
 @contextmanager
 def delete_if_refused(snapshot: Snapshot, segments: Iterable[IndexSegment]) -> Generator[None]:
-    """Delete the files of new segments when their commit is refused.
+    """Delete the files of new segments if their commit is refused.
 
-    Only then: an interruption, or an error of the store, may come while the commit is under way or after it, and the
-    files of a committed version must stay. Otherwise they are orphans, which `clean_orphans` deletes.
+    Only then: an interruption, or an error of the store, may occur during the commit or after it, and the files of a
+    committed version must stay. If it was not committed, they are orphans, which `clean_orphans` deletes.
     """
     try:
         yield
@@ -44,13 +44,13 @@ def delete_if_refused(snapshot: Snapshot, segments: Iterable[IndexSegment]) -> G
 
 
 def delete_segment_files(store: Store, segment: IndexSegment) -> None:
-    """Of a segment that a job wrote for itself and that no version names."""
+    """Delete the files of a temporary segment of a job, which no version names."""
     _delete(store, segment.directory, "temporary", segment.name, level=logging.DEBUG)
 
 
 def delete_abandoned_files(store: Store, segment: IndexSegment) -> None:
-    """Files in the directory of a committed segment that are not the segment's: abandoned attempts of tasks may have
-    left them."""
+    """Delete files in the directory of a committed segment that do not belong to it: abandoned attempts of tasks may
+    have left them."""
     removed = store.delete_directory(segment.directory, keep=segment.file_sizes)
     if removed:
         log_deletion(store, removed, "abandoned attempts of tasks", {segment.name}, level=logging.INFO)
@@ -58,7 +58,7 @@ def delete_abandoned_files(store: Store, segment: IndexSegment) -> None:
 
 @contextmanager
 def scratch_directory(store: Store) -> Generator[str]:
-    """A directory for files that only the job itself needs. No manifest names it, so that a crash leaves an orphan."""
+    """A directory for temporary files of a job. No manifest names it, so a crash leaves an orphan."""
     directory = segment_directory(str(uuid4()))
     try:
         yield directory

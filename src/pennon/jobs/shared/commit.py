@@ -1,6 +1,6 @@
-"""Commit an index change so that it is right whatever other writers did since the data was read.
+"""Commit an index change so that it is correct regardless of other writers' changes since the data was read.
 
-A stored (value, address) pair is right as long as the fragment's data file that holds the column is the one that was
+A stored (value, address) pair is correct while the column of the fragment is in the same data file as when it was
 scanned. So coverage is checked by file, against the newest version before the commit and the committed one after it.
 """
 
@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 
 def commit_change(scanned: Snapshot, change: Change) -> Snapshot:
-    """Commit a change of what was read from `scanned` on top of the newest version, again after each conflict that may
-    pass, and verify the result.
+    """Commit a change that is based on `scanned` on top of the newest version, retry after each retryable conflict, and
+    verify the result.
 
     Raises:
         CommitConflict: other writers made the change impossible; nothing was committed.
@@ -74,8 +74,8 @@ def _commit_on_newest(scanned: Snapshot, change: Change) -> tuple[Snapshot, Sequ
 
 
 def _verify(scanned: Snapshot, committed: Snapshot, added: Sequence[IndexSegment]) -> Snapshot:
-    """Correct what another commit made wrong between the check and the commit: pylance does not detect a Merge or a
-    dropped column as a conflict."""
+    """Correct the coverage for commits between the check and this commit: pylance does not detect a Merge or a dropped
+    column as a conflict."""
     for segment in added:
         if any(committed.columns.by_id(field) is None for field in segment.fields):
             commit_change(committed, DropIndex(segment.name))
@@ -92,13 +92,13 @@ def _verify(scanned: Snapshot, committed: Snapshot, added: Sequence[IndexSegment
 
 
 def _check(base: Snapshot, change: SegmentChange) -> None:
-    """What pylance accepts and then answers wrongly or fails on."""
+    """Refuse changes that pylance accepts and then answers wrongly or fails on."""
     staying = [s for s in base.manifest.user_segments if s.uuid not in {r.uuid for r in (*change.remove, *change.add)}]
     reuse = read_fragment_reuse(base) if change.add else None
     for segment in change.add:
         where = f"index {segment.name!r} of {base.uri}"
         if any(base.columns.by_id(field) is None for field in segment.fields):
-            raise CommitConflict(f"the column of {where} was dropped meanwhile", "Nothing was committed")
+            raise CommitConflict(f"the column of {where} was dropped in the meantime", "Nothing was committed")
         kind = kind_of(segment)
         if kind is not None and not kind.accepts(segment, base.manifest.has_stable_row_ids):
             raise CommitConflict(
@@ -125,17 +125,18 @@ def _check(base: Snapshot, change: SegmentChange) -> None:
 
 
 def _check_owners(base: Snapshot, name: str, change: SegmentChange, reuse: FragmentReuse | None) -> None:
-    """No segment may come to hold rows of a fragment that another one covers: pylance would return them."""
+    """Refuse a change after which a segment holds rows of a fragment that another one covers: pylance would return
+    them."""
     before = [s for s in base.manifest.user_segments if s.name == name]
     changed = {s.uuid for s in (*change.remove, *change.add)}
     after = [*(s for s in before if s.uuid not in changed), *(s for s in change.add if s.name == name)]
     found = newly_shared(base, before, after, reuse)
     if found is not None:
         segment, fragments = found
-        # Planning avoids it: another writer has added that segment, or changed those fragments, since.
+        # Planning avoids this, so another writer has added that segment or changed those fragments since.
         raise CommitConflict(
-            f"fragments {sorted(fragments)} of {base.uri} were changed in place meanwhile, and segment {segment.uuid} "
-            f"of index {name!r} holds their old values",
+            f"fragments {sorted(fragments)} of {base.uri} were changed in place in the meantime, and segment "
+            f"{segment.uuid} of index {name!r} holds their old values",
             "Nothing was committed; run the job again",
         )
 
@@ -153,12 +154,12 @@ def _still_covered(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> I
     if not lost:
         return segment
     if now.manifest.max_fragment_id == scanned.manifest.max_fragment_id:
-        # No fragment was written since, so those that vanished were deleted and no row of theirs is left to cover.
+        # No fragment was written since, so missing ones were deleted and have no rows left to cover.
         lost &= now.manifest.live
     still_there = lost & now.manifest.live
     if not kept and lost:
         raise CommitConflict(
-            f"every fragment that index {segment.name!r} of {now.uri} was built on has been rewritten meanwhile",
+            f"every fragment that index {segment.name!r} of {now.uri} was built on has been rewritten in the meantime",
             "Nothing was committed; run the job again",
         )
     if lost:

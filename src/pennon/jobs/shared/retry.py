@@ -43,7 +43,7 @@ class Attempt:
         event = Event(
             EventKind.RETRY if retry else EventKind.CONFLICT,
             self.base.uri,
-            f"conflict on {where}, {'retried' if retry else 'given up'}: {error.problem}",
+            f"conflict on {where}, {'retried' if retry else 'not retried'}: {error.problem}",
             self.indices,
             self.base.version,
             {"attempt": self.number, "retried": retry},
@@ -58,7 +58,7 @@ class Attempt:
 def attempts(
     snapshot: Snapshot, change: str, *, retried: tuple[type[CommitConflict], ...] = (RetryableConflict,)
 ) -> Iterator[Attempt]:
-    """Attempts 1 to ATTEMPTS, each on the version that is the newest then. The body leaves the loop by `return` when
+    """Attempts 1 to ATTEMPTS, each on the newest version at that time. The body leaves the loop by `return` when
     its commit succeeded; `change` describes it in the log."""
     base = snapshot
     for number in range(1, ATTEMPTS + 1):

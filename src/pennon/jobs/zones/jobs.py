@@ -1,4 +1,4 @@
-"""The work on zone maps and Bloom filters."""
+"""The jobs of zone maps and Bloom filters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ZonesJobs(JobsDefaults):
             self.kind,
             self.kind.layout_of(context.snapshot, like),
             name=like.name,
-            fragment_ids=fragments or None,  # none at all: of an empty table
+            fragment_ids=fragments or None,  # no fragments: an empty table
             parallelism=context.parallelism,
             memory_bytes=context.memory_bytes,
         )

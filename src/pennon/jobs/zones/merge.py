@@ -1,4 +1,4 @@
-"""Merge segments of zones, or remap one: zones that stay are copied, those of moved rows are made from the data."""
+"""Merge segments of zones, or remap one: unchanged zones are copied, those of moved rows are built from the data."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pennon.jobs.zones.plan_merge import Reading, ZonesMerge
 def merge_zones(engine: Engine, snapshot: Snapshot, plan: ZonesMerge) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
     with scratch_directory(snapshot.store) as scratch:
-        made = engine.map("zones", partial(_make, plan, scratch), plan.readings, rows=plan.read_rows)
-        [written] = engine.map("join", partial(join_parts, plan.target), [(*plan.copied, *made)])
+        built = engine.map("zones", partial(_make, plan, scratch), plan.readings, rows=plan.read_rows)
+        [written] = engine.map("join", partial(join_parts, plan.target), [(*plan.copied, *built)])
     return finished(snapshot, plan.target, plan.coverage, written)
 
 

@@ -1,4 +1,4 @@
-"""A filter as users give it, read for one table: the text that Lance evaluates, and the tree that indices answer."""
+"""Reads a user's filter for one table: the text that Lance evaluates, and the tree that indices answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pennon.query.filter.literal_spelling import spelled_for_lance
 from pennon.query.filter.parse import parse_filter
 from pennon.query.filter.predicate import Node
 
-# Wherever users give a filter: SQL text, or an expression such as `pyarrow.compute.field("id") > 7`.
+# The filters that users may pass: SQL text, or an expression such as `pyarrow.compute.field("id") > 7`.
 FilterLike = str | pc.Expression
 
 
@@ -25,7 +25,7 @@ class ReadFilter:
 
 
 def filter_text(given: FilterLike, schema: pa.Schema) -> str:
-    """A filter as text, which requests hold: they are sent to tasks and compared.
+    """A filter as text, the form in requests, which are sent to tasks and compared.
 
     Raises:
         InvalidFilter: It is an expression that has no meaning over these columns, or none in SQL.
@@ -33,7 +33,7 @@ def filter_text(given: FilterLike, schema: pa.Schema) -> str:
     """
     if isinstance(given, pc.Expression):
         return expression_sql(given, schema)
-    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users may give anything
+    if not isinstance(given, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users may pass anything
         problem = f"a filter is SQL text or a pyarrow expression, not {type(given).__name__}"
         raise InvalidArgument(problem, "Write it as SQL: \"user_id = 42 AND name LIKE 'a%'\"")
     return given
@@ -43,7 +43,7 @@ def read_filter(given: str, columns: Mapping[str, pa.DataType]) -> ReadFilter:
     """A filter over columns by path.
 
     Raises:
-        InvalidFilter: It does not parse, names a column that is not there, or has a literal without one meaning.
+        InvalidFilter: It does not parse, uses a missing column, or has a literal with no or several meanings.
     """
     sql = spelled_for_lance(given, columns)
     return ReadFilter(sql, parse_filter(sql, columns))

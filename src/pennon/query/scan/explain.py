@@ -1,4 +1,4 @@
-"""What a scan would do, or did."""
+"""The explanation of a scan: its plan and, if it was run, its figures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pennon.wording import in_lines
 
 @dataclass(frozen=True)
 class IndexUse:
-    """One index's part in answering a filter."""
+    """The part of one index in answering a filter."""
 
     index: str
     condition: str
@@ -34,7 +34,7 @@ class IndexUse:
 
 @dataclass(frozen=True)
 class Explanation(Displayed):
-    """The plan of a scan. The last four figures are there when it was run (`analyze=True`)."""
+    """The plan of a scan. The last four figures are set if it was run (`analyze=True`)."""
 
     table: str
     version: int
@@ -75,7 +75,7 @@ class Explanation(Displayed):
 
 
 def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Explanation:
-    """Plan a scan from lookups alone; with `analyze`, run it too and say what it touched."""
+    """Plan a scan from lookups alone; with `analyze`, also run it and report its reads."""
     snapshot = catalog.snapshot
     manifest = snapshot.manifest
     node = None if request.filter is None else parse(snapshot, request.filter)
