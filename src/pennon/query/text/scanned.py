@@ -19,8 +19,8 @@ from pennon.format.schema import Column, stored_values
 from pennon.format.snapshot import Snapshot
 from pennon.index.arrays import Flags, Float32s, Int64s, UInt32s
 from pennon.index.inverted.analysis.filters import Filters
-from pennon.index.inverted.analysis.lengths import MOST_BYTES
 from pennon.index.inverted.analysis.params import TextParams
+from pennon.index.inverted.analysis.token_table import MOST_BYTES
 from pennon.index.inverted.analysis.tokenizers import Tokenizer, texts_of
 from pennon.index.inverted.scoring import Statistics
 from pennon.index.inverted.search.hits import Hits

@@ -13,6 +13,9 @@ from pennon.index.inverted.analysis import kernels
 
 T = TypeVar("T", bound=np.generic)
 
+# Beyond this, the table of distinct tokens is started again where documents are read one batch after another.
+MOST_BYTES = 64 << 20
+
 _FIRST_SLOTS = 1 << 12
 
 
