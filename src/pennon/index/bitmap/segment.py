@@ -190,14 +190,16 @@ class LabelListSegment(BitmapSegment):
         return None
 
     def search(self, condition: Condition) -> RowSet:
+        if isinstance(condition, ColumnRanges) and asks_for_nulls(condition):
+            return self._null_lists() if condition.nulls else _without(self._everything(), self._null_lists())
         labels = _labels(condition)
         found = self._today(self._having(labels))
-        if not labels.negated:
-            return found
-        nulls = self._today(to_row_set(self._list_nulls, self.file.where))
-        return _without(self._everything(), found | nulls)
+        return _without(self._everything(), found | self._null_lists()) if labels.negated else found
 
     def estimate(self, condition: Condition) -> Estimate:
+        if isinstance(condition, ColumnRanges) and asks_for_nulls(condition):
+            found, runs = _counts(self._null_lists())
+            return Estimate(1, found, runs) if condition.nulls else Estimate(1, self._covered, runs + 1)
         labels = _labels(condition)
         costs = [self._cost(self.keys.of_label(label)) for label in labels.labels]
         pages = sum(cost.pages for cost in costs)
@@ -213,6 +215,9 @@ class LabelListSegment(BitmapSegment):
         for ids, _ in listed(self._list_nulls, self.file.where).chunks():
             yield ids
 
+    def _null_lists(self) -> RowSet:
+        return self._today(to_row_set(self._list_nulls, self.file.where))
+
     def _load_list_nulls(self) -> tuple[Maps, int]:
         maps = self.file.read_list_nulls()
         return maps, len(maps.data)
@@ -222,6 +227,11 @@ class LabelListSegment(BitmapSegment):
             rows = [self.keys.of_label(label) for label in condition.labels]
             return self._stored(np.unique(np.concatenate(rows)))
         return reduce(RowSet.__and__, (self._stored(self.keys.of_label(label)) for label in condition.labels))
+
+
+def asks_for_nulls(condition: ColumnRanges) -> bool:
+    """Whether a condition is IS NULL or IS NOT NULL."""
+    return not condition.spans if condition.nulls else condition.is_everything
 
 
 def _labels(condition: Condition) -> HasLabels:
