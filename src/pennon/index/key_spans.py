@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -162,7 +162,8 @@ def common_prefix(order: Order, span: Span) -> str:
     first, last = low[0].decode(), high[0].decode()
     if first == last:
         return first
-    shared = commonprefix([first, last])
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    shared = "".join(character for character, _ in same)
     longer = first[: len(shared) + 1]
     return longer if not high[1] and beyond(longer) == last else shared
 
