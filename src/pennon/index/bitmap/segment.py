@@ -86,6 +86,8 @@ class BitmapSegment:
         self._cache, self._reuse, self._covered = cache, reuse, rows
         self._key = (store.location.uri, segment.uuid)
         self.keys: Keys = cache.get_or_load((*self._key, "keys"), self._load_keys)
+        # The last condition and its rows: a search follows the estimate of the same condition.
+        self._asked: tuple[Condition | None, Rows] = None, np.empty(0, dtype=np.int64)
 
     @property
     def capacity(self) -> int | None:
@@ -117,7 +119,11 @@ class BitmapSegment:
     def _rows(self, condition: Condition) -> Rows:
         if not isinstance(condition, ColumnRanges):
             raise TypeError(f"a bitmap index answers ranges of values only, not {type(condition).__name__}")
-        return self.keys.within(condition)
+        asked, rows = self._asked
+        if asked is not condition:
+            rows = self.keys.within(condition)
+            self._asked = condition, rows
+        return rows
 
     def _today(self, stored: RowSet) -> RowSet:
         """Under the addresses that the Fragment Reuse Index maps ids to."""
@@ -152,7 +158,7 @@ class BitmapSegment:
 
     def _cost(self, rows: Rows) -> Estimate:
         pages = self.file.pages
-        numbers, wanted = np.unique(pages.of_rows(rows), return_counts=True)
+        numbers, wanted = _counted(pages.of_rows(rows))
         if pages.ids is not None and pages.runs is not None:
             share = wanted / (pages.stops - pages.starts)[numbers]
             found, runs = (int(np.ceil((of_page[numbers] * share).sum())) for of_page in (pages.ids, pages.runs))
@@ -248,6 +254,12 @@ def _chosen(maps: Maps, numbers: Rows) -> Maps:
     if len(numbers) <= FEW_MAPS:
         return maps.pick(numbers.tolist())
     return maps.take(numbers)
+
+
+def _counted(ascending: Rows) -> tuple[Rows, Rows]:
+    """Different numbers, and how often each occurs."""
+    edges = np.flatnonzero(np.diff(ascending, prepend=-1, append=-1))
+    return ascending[edges[:-1]], np.diff(edges)
 
 
 def _counts(rows: RowSet) -> tuple[int, int]:

@@ -140,6 +140,8 @@ class ZoneMapSegment(ZoneSegment):
         self.rows_per_zone = read_rows_per_zone(file)
         if ZoneMapDetails.from_bytes(segment.details).has_null_bitmap and not self.has_null_map:
             raise DamagedFile(f"{file.where} has no NULL bitmap, and the manifest records one", REMEDY)
+        # The last condition and its zones: a search follows the estimate of the same condition.
+        self._asked: tuple[ColumnRanges | None, Mask] = None, np.empty(0, dtype=np.bool_)
         self.zone_map, self._bounds = cache.get_or_load((*self._key, "zones"), self._load)
         check_zones(self.zones, snapshot.manifest, file.where)
 
@@ -171,7 +173,10 @@ class ZoneMapSegment(ZoneSegment):
     def _matching(self, asked: ColumnRanges) -> Mask:
         if asked.is_everything:
             return np.ones(len(self.zones), dtype=np.bool_)
-        matching = self._bounds.matching(asked)
+        last, matching = self._asked
+        if last is not asked:
+            matching = self._bounds.matching(asked)
+            self._asked = asked, matching
         return matching | (self.zone_map.null_counts > 0) if asked.nulls and not self.has_null_map else matching
 
     def _load(self) -> tuple[tuple[ZoneBounds, ZoneSearch], int]:
