@@ -123,14 +123,14 @@ def _trees(path: Path) -> Victim:
 
 
 def _zones(path: Path) -> Victim:
-    """Zone maps and Bloom filters, which have no digests; rows of the first segments have moved."""
+    """Zone maps and Bloom filters; rows of the first segments have moved."""
     uri = _written(path)
     _zone_segments(uri, None)
     pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=600)
     lance.write_dataset(rows(200, 1200), uri, mode="append")
     _zone_segments(uri, [max(f.fragment_id for f in lance.dataset(uri).get_fragments())])
     lance.dataset(uri).delete("id % 13 = 5")
-    return _victim(uri, (), digests=False)
+    return _victim(uri, ())
 
 
 def _zone_segments(uri: str, fragments: list[int] | None) -> None:

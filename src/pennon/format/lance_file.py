@@ -112,6 +112,11 @@ class LanceFile:
             raise DamagedFile(f"{self.where} has {len(self._buffers)} global buffers, but no number {number}")
         return self._store.read_range(self._path, *self._buffers[number])
 
+    @property
+    def last_buffer(self) -> int:
+        """The number of the last global buffer."""
+        return len(self._buffers) - 1
+
     def batches(self, start: int, count: int, batch_rows: int = READ_BATCH) -> Iterator[pa.RecordBatch]:
         """A row range as a stream, for jobs that must not hold all of it in memory."""
         _count(reads=1, rows=count)

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,29 @@ def union(spans: Iterable[Span]) -> Spans:
         elif low < high:
             merged.append((low, high))
     return tuple(merged)
+
+
+def beyond(prefix: str) -> str:
+    """The least text above everything that starts with the prefix; empty if there is none."""
+    stem = prefix.rstrip(chr(0x10FFFF))
+    if not stem:
+        return ""
+    last = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if last == 0xD800 else last)
+
+
+def common_prefix(order: Order, span: Span) -> str:
+    """The text that all texts of a span start with."""
+    low, high = order.low(span), order.high(span)
+    if low is None or high is None or not isinstance(low[0], bytes) or not isinstance(high[0], bytes):
+        return ""
+    first, last = low[0].decode(), high[0].decode()
+    if first == last:
+        return first
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    shared = "".join(character for character, _ in same)
+    longer = first[: len(shared) + 1]
+    return longer if not high[1] and beyond(longer) == last else shared
 
 
 def float_key(value: float, type_: pa.DataType) -> int:

@@ -86,6 +86,8 @@ class BitmapSegment:
         self._cache, self._reuse, self._covered = cache, reuse, rows
         self._key = (store.location.uri, segment.uuid)
         self.keys: Keys = cache.get_or_load((*self._key, "keys"), self._load_keys)
+        # The last condition and its rows: a search follows the estimate of the same condition.
+        self._asked: tuple[Condition | None, Rows] = None, np.empty(0, dtype=np.int64)
 
     @property
     def capacity(self) -> int | None:
@@ -110,7 +112,11 @@ class BitmapSegment:
     def _rows(self, condition: Condition) -> Rows:
         if not isinstance(condition, ColumnRanges):
             raise TypeError(f"a bitmap index answers ranges of values only, not {type(condition).__name__}")
-        return self.keys.within(condition)
+        asked, rows = self._asked
+        if asked is not condition:
+            rows = self.keys.within(condition)
+            self._asked = condition, rows
+        return rows
 
     def _current(self, stored: RowSet) -> RowSet:
         """The rows remapped by the Fragment Reuse Index."""
@@ -145,7 +151,7 @@ class BitmapSegment:
 
     def _cost(self, rows: Rows) -> Estimate:
         pages = self.file.pages
-        numbers, wanted = np.unique(pages.of_rows(rows), return_counts=True)
+        numbers, wanted = _counted(pages.of_rows(rows))
         if pages.ids is not None and pages.runs is not None:
             share = wanted / (pages.stops - pages.starts)[numbers]
             found, runs = (int(np.ceil((of_page[numbers] * share).sum())) for of_page in (pages.ids, pages.runs))
@@ -183,14 +189,16 @@ class LabelListSegment(BitmapSegment):
         return None
 
     def search(self, condition: Condition) -> RowSet:
+        if isinstance(condition, ColumnRanges) and asks_for_nulls(condition):
+            return self._null_lists() if condition.nulls else _without(self._everything(), self._null_lists())
         labels = _labels(condition)
         found = self._current(self._having(labels))
-        if not labels.negated:
-            return found
-        nulls = self._current(to_row_set(self._list_nulls, self.file.where))
-        return _without(self._everything(), found | nulls)
+        return _without(self._everything(), found | self._null_lists()) if labels.negated else found
 
     def estimate(self, condition: Condition) -> Estimate:
+        if isinstance(condition, ColumnRanges) and asks_for_nulls(condition):
+            found, runs = _counts(self._null_lists())
+            return Estimate(1, found, runs) if condition.nulls else Estimate(1, self._covered, runs + 1)
         labels = _labels(condition)
         costs = [self._cost(self.keys.of_label(label)) for label in labels.labels]
         pages = sum(cost.pages for cost in costs)
@@ -206,6 +214,9 @@ class LabelListSegment(BitmapSegment):
         for ids, _ in listed(self._list_nulls, self.file.where).chunks():
             yield ids
 
+    def _null_lists(self) -> RowSet:
+        return self._current(to_row_set(self._list_nulls, self.file.where))
+
     def _load_list_nulls(self) -> tuple[Maps, int]:
         maps = self.file.read_list_nulls()
         return maps, len(maps.data)
@@ -215,6 +226,11 @@ class LabelListSegment(BitmapSegment):
             rows = [self.keys.of_label(label) for label in condition.labels]
             return self._stored(np.unique(np.concatenate(rows)))
         return reduce(RowSet.__and__, (self._stored(self.keys.of_label(label)) for label in condition.labels))
+
+
+def asks_for_nulls(condition: ColumnRanges) -> bool:
+    """Whether a condition is IS NULL or IS NOT NULL."""
+    return not condition.spans if condition.nulls else condition.is_everything
 
 
 def _labels(condition: Condition) -> HasLabels:
@@ -231,6 +247,12 @@ def _chosen(maps: Maps, numbers: Rows) -> Maps:
     if len(numbers) <= FEW_MAPS:
         return maps.pick(numbers.tolist())
     return maps.take(numbers)
+
+
+def _counted(ascending: Rows) -> tuple[Rows, Rows]:
+    """Different numbers, and how often each occurs."""
+    edges = np.flatnonzero(np.diff(ascending, prepend=-1, append=-1))
+    return ascending[edges[:-1]], np.diff(edges)
 
 
 def _counts(rows: RowSet) -> tuple[int, int]:

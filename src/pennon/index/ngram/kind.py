@@ -12,11 +12,12 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
-from pennon.index.conditions import Condition, ContainsText
+from pennon.index.conditions import Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import KindDefaults, Precision, Query
+from pennon.index.ngram.lookups import tokens_to_look_up
 from pennon.index.ngram.options import NGram
-from pennon.index.ngram.segment import NGramSegment, looked_up
+from pennon.index.ngram.segment import NGramSegment
 from pennon.index.ngram.tokens import is_text
 from pennon.index.options import IndexOptions, by_type
 
@@ -35,8 +36,7 @@ class NGramKind(KindDefaults):
         return is_text(type_)
 
     def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
-        served = isinstance(condition, ContainsText) and len(looked_up(condition.pieces)) > 0
-        return Precision.SUPERSET if served else None
+        return Precision.SUPERSET if tokens_to_look_up(condition) is not None else None
 
     def open(
         self,

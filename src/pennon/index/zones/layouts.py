@@ -23,6 +23,7 @@ from pennon.format.row_set import RowSet
 from pennon.format.store import Store
 from pennon.index.zones.bloom import FilterBuilder, filter_bytes
 from pennon.index.zones.bounds import null_counts
+from pennon.index.zones.checksums import FilterChecksums
 from pennon.index.zones.cutting import Mask, ZoneCutter, Zones
 from pennon.index.zones.details import DEFAULT_ROWS_PER_ZONE, ZoneMapDetails
 from pennon.index.zones.files import (
@@ -203,7 +204,7 @@ class BloomLayout:
         wanted = part.wanted(found.zones.fragments)
         at_once = filters_at_once(part.size_bytes or 0, len(wanted))
         filters, start = open_bloom_file(store, path, part.size_bytes, filters=True), 0
-        for array in read_filter_arrays(filters, 0, len(wanted), at_once):
+        for array in read_filter_arrays(filters, FilterChecksums.of_file(filters), 0, len(wanted), at_once):
             some = slice(start, start + len(array))
             kept = wanted[some]
             if kept.any():

@@ -22,6 +22,7 @@ from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
 from pennon.index.zones.bloom import hash_values, may_hold, may_hold_each
+from pennon.index.zones.checksums import FilterChecksums
 from pennon.index.zones.cutting import Mask, Positions, Zones
 from pennon.index.zones.description import describe_zone_map, describe_zones
 from pennon.index.zones.details import ZoneMapDetails
@@ -140,6 +141,8 @@ class ZoneMapSegment(ZoneSegment):
         self.rows_per_zone = read_rows_per_zone(file)
         if ZoneMapDetails.from_bytes(segment.details).has_null_bitmap and not self.has_null_map:
             raise DamagedFile(f"{file.where} has no NULL bitmap, but the manifest records one", REMEDY)
+        # The last condition and its zones: a search follows the estimate of the same condition.
+        self._asked: tuple[ColumnRanges | None, Mask] = None, np.empty(0, dtype=np.bool_)
         self.zone_map, self._bounds = cache.get_or_load((*self._key, "zones"), self._load)
         check_zones(self.zones, snapshot.manifest, file.where)
 
@@ -171,7 +174,10 @@ class ZoneMapSegment(ZoneSegment):
     def _matching(self, ranges: ColumnRanges) -> Mask:
         if ranges.is_everything:
             return np.ones(len(self.zones), dtype=np.bool_)
-        matching = self._bounds.matching(ranges)
+        last, matching = self._asked
+        if last is not ranges:
+            matching = self._bounds.matching(ranges)
+            self._asked = ranges, matching
         return matching | (self.zone_map.null_counts > 0) if ranges.nulls and not self.has_null_map else matching
 
     def _load(self) -> tuple[tuple[ZoneBounds, ZoneSearch], int]:
@@ -195,7 +201,7 @@ class BloomFilterSegment(ZoneSegment):
         file = open_bloom_file(snapshot.store, path, size, filters=False)
         super().__init__(snapshot, segment, file, cache, reuse)
         self._store, self._path, self._size = snapshot.store, path, size
-        self._filter_file: LanceFile | None = None
+        self._filter_file: tuple[LanceFile, FilterChecksums | None] | None = None
         self.bloom: BloomZones = cache.get_or_load((*self._key, "zones"), self._load)
         self._at_once = filters_at_once(size or 0, len(self.zones))
         check_zones(self.zones, snapshot.manifest, file.where)
@@ -254,8 +260,9 @@ class BloomFilterSegment(ZoneSegment):
         known: Filters | None = self._cache.get(key)
         if known is None:
             if self._filter_file is None:
-                self._filter_file = open_bloom_file(self._store, self._path, self._size, filters=True)
-            known = read_filters(self._filter_file, start, min(self._at_once, len(self.zones) - start))
+                file = open_bloom_file(self._store, self._path, self._size, filters=True)
+                self._filter_file = file, FilterChecksums.of_file(file)
+            known = read_filters(*self._filter_file, start, min(self._at_once, len(self.zones) - start))
             self._cache.put(key, known, known.nbytes)
         return known
 

@@ -22,6 +22,9 @@ from pennon.index.zones.layouts import Part, Rows
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
 from pennon.jobs.zones.plan import Target, ZonesPlan
 
+# A file of at most this size is joined by the driver.
+JOINED_HERE_BYTES = 64 << 20
+
 
 def build_zones(engine: Engine, snapshot: Snapshot, plan: ZonesPlan) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
@@ -31,7 +34,7 @@ def build_zones(engine: Engine, snapshot: Snapshot, plan: ZonesPlan) -> IndexSeg
         return finished(snapshot, target, plan.fragments, written)
     with scratch_directory(snapshot.store) as scratch:
         parts = engine.map("build", partial(_build_part, plan, scratch), plan.slices, rows=plan.rows)
-        [written] = engine.map("join", partial(join_parts, target), [tuple(parts)])
+        written = join(engine, target, parts, plan.index_bytes)
         return finished(snapshot, target, plan.fragments, written)
 
 
@@ -41,6 +44,14 @@ class Written:
 
     uuid: str
     file: IndexFile
+
+
+def join(engine: Engine, target: Target, parts: Sequence[Part], index_bytes: int) -> Written:
+    """One file of several: in this process if it is small, which is faster than to start a job for it."""
+    if index_bytes <= JOINED_HERE_BYTES:
+        return join_parts(target, parts)
+    [written] = engine.map("join", partial(join_parts, target), [tuple(parts)])
+    return written
 
 
 def join_parts(target: Target, parts: Sequence[Part]) -> Written:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pennon.errors import InvalidFilter
 from pennon.index.conditions import ColumnRanges, ContainsText, HasLabels
-from pennon.index.key_spans import Order, Span, Spans, order_of, union
+from pennon.index.key_spans import Order, Span, Spans, beyond, order_of, union
 from pennon.query.filter.columns import Columns
 from pennon.query.filter.grammar import read
 from pennon.query.filter.in_list_merging import InListMerging
@@ -261,8 +261,8 @@ class _Binder:
         if column is None or column[1].family != "string" or not _is_encodable(prefix):
             return None
         path, order = column
-        beyond = _beyond(prefix)
-        spans: Spans = ((order.below(prefix.encode()), order.below(beyond.encode()) if beyond else order.last),)
+        end = beyond(prefix)
+        spans: Spans = ((order.below(prefix.encode()), order.below(end.encode()) if end else order.last),)
         return ColumnRanges(path, order.type, order.complement(spans) if negated else spans, exact=exact)
 
 
@@ -285,15 +285,6 @@ def _compared(order: Order, operator: str, place: Place) -> Spans | None:
     else:
         span = (order.above(place.high) if strict else order.below(place.low), order.last)
     return union([span])
-
-
-def _beyond(prefix: str) -> str:
-    """The smallest text above all that start with the prefix; empty if there is none."""
-    stem = prefix.rstrip(chr(0x10FFFF))
-    if not stem:
-        return ""
-    last = ord(stem[-1]) + 1
-    return stem[:-1] + chr(0xE000 if last == 0xD800 else last)
 
 
 def _is_encodable(text: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,8 @@ from pennon.query.filter.predicate import Node
 
 # The filters that users may pass: SQL text, or an expression such as `pyarrow.compute.field("id") > 7`.
 FilterLike = str | pc.Expression
+# Longer filters are not kept: a list of a million numbers takes as much memory as an index.
+REMEMBERED_LENGTH = 2000
 
 
 @dataclass(frozen=True)
@@ -45,5 +48,30 @@ def read_filter(given: str, columns: Mapping[str, pa.DataType]) -> ReadFilter:
     Raises:
         InvalidFilter: It does not parse, uses a missing column, or has a literal with no or several meanings.
     """
+    if len(given) > REMEMBERED_LENGTH:
+        return _read(given, columns)
+    return _remembered(given, _Identical(columns))
+
+
+def _read(given: str, columns: Mapping[str, pa.DataType]) -> ReadFilter:
     sql = spelled_for_lance(given, columns)
     return ReadFilter(sql, parse_filter(sql, columns))
+
+
+class _Identical:
+    """The columns of a table as part of a key: the very same object, which is not compared column by column."""
+
+    def __init__(self, columns: Mapping[str, pa.DataType]) -> None:
+        self.columns = columns
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identical) and other.columns is self.columns
+
+    def __hash__(self) -> int:
+        return id(self.columns)
+
+
+@lru_cache(maxsize=128)
+def _remembered(given: str, columns: _Identical) -> ReadFilter:
+    """One query reads its filter several times, and many queries have the filter of an earlier one."""
+    return _read(given, columns.columns)

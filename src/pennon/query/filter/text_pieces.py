@@ -35,8 +35,9 @@ def regex_pieces(pattern: str) -> tuple[str, ...]:
             escaped = pattern[at : at + 1]
             if not escaped or escaped in "pPxuUQE" or escaped.isdigit():
                 return ()
-            pieces += [""] if escaped.isalpha() else []
-            pieces[-1] += "" if escaped.isalpha() else escaped
+            is_class = escaped.isalpha() or escaped in "<>"  # of characters, or a place: \b, and \< and \> for words
+            pieces += [""] if is_class else []
+            pieces[-1] += "" if is_class else escaped
         elif sign in "?*{":
             # The character before it is optional; a repetition with "+" occurs at least once.
             pieces[-1] = pieces[-1][:-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from typing import Any
@@ -50,6 +50,8 @@ def scan(catalog: Catalog, request: ScanRequest) -> pa.Table:
         columns = None if request.columns is None else list(request.columns)
         taken = snapshot.take(answer.indexed.rows.addresses(), columns)
         return taken.slice(0, request.limit) if request.limit is not None else taken
+    if not answer.scanned and not len(answer.indexed.rows):
+        return _empty(catalog, request)
     return _merged(snapshot, answer, request)
 
 
@@ -141,6 +143,20 @@ def _few(answer: Answer, request: ScanRequest) -> bool:
     )
 
 
+def _empty(catalog: Catalog, request: ScanRequest) -> pa.Table:
+    """No row can match. An empty scan still knows the schema of the answer and checks the filter, unless the filter was
+    understood in all its parts: then the schema depends on the columns alone, and is known from the first scan on."""
+    assert request.filter is not None
+    understood = parse(catalog.snapshot, request.filter).exact
+    known = catalog.memory if understood else dict[Hashable, Any]()
+    key = "empty", replace(request, filter=None, limit=None)
+    if key not in known:
+        options: dict[str, Any] = {**request.options(checked=False), "with_row_address": request.with_row_address}
+        with filter_errors(request.filter, request.expressions):
+            known[key] = catalog.snapshot.scanner({}, limit=0, **options).to_table()
+    return known[key]
+
+
 def _merged(snapshot: Snapshot, answer: Answer, request: ScanRequest) -> pa.Table:
     """Rows of both parts. Table order is address order, so parts that interleave are sorted by address."""
     parts = _parts(answer)
@@ -153,10 +169,6 @@ def _merged(snapshot: Snapshot, answer: Answer, request: ScanRequest) -> pa.Tabl
             tables.append(
                 snapshot.scanner(rows, limit=request.limit, with_row_address=with_address, **options).to_table()
             )
-        if not tables:
-            # No row can match; an empty scan still returns the schema of the answer, and checks the filter.
-            options = request.options(checked=False)
-            return snapshot.scanner({}, limit=0, with_row_address=request.with_row_address, **options).to_table()
     table = pa.concat_tables(tables)
     if interleaved:
         table = table.take(pc.sort_indices(table, [(ADDRESS, "ascending")]))
