@@ -36,11 +36,8 @@ def test_search_text(uri: str) -> None:
     assert ids("search-text", uri, "body", "fox") == [0, 1, 4]
     assert ids("search-text", uri, "*", "brown fox", "--operator", "and") == [0]
     assert ids("search-text", uri, "body", '"brown fox"') == [0]
-    assert ids("search-text", uri, "body", "fxo", "--fuzziness", "2", "--filter", "id < 4", "--columns", "id") == [
-        0,
-        1,
-        2,
-    ]
+    near = ("--fuzziness", "2", "--filter", "id < 4", "--columns", "id")
+    assert ids("search-text", uri, "body", "fxo", *near) == [0, 1]
     shown = run("search-text", uri, "body", "fox", "--k", "1", "--columns", "id").output.splitlines()
     assert (shown[0].split(), shown[1].split()[0]) == (["id", "_score"], "1")
     assert "terms    fox (3)" in run("search-text", uri, "body", "fox", "--explain").output

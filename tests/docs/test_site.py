@@ -29,6 +29,7 @@ OPERATIONS = (
     "report",
     "scan",
     "search",
+    "search-text",
     "spark",
     "sql",
     "update-column",
