@@ -181,6 +181,7 @@ class LabelListSegment(BitmapSegment):
     ) -> None:
         super().__init__(store, segment, key_type, cache, reuse, rows)
         self._everything = everything
+        self._asked_labels: tuple[HasLabels | None, list[Rows]] = None, []
         self._list_nulls: Maps = cache.get_or_load((*self._key, "list_nulls"), self._load_list_nulls)
 
     @property
@@ -200,7 +201,7 @@ class LabelListSegment(BitmapSegment):
             found, runs = _counts(self._null_lists())
             return Estimate(1, found, runs) if condition.nulls else Estimate(1, self._covered, runs + 1)
         labels = _labels(condition)
-        costs = [self._cost(self.keys.of_label(label)) for label in labels.labels]
+        costs = [self._cost(rows) for rows in self._label_rows(labels)]
         pages = sum(cost.pages for cost in costs)
         if labels.negated:
             return Estimate(pages, self._covered)
@@ -222,10 +223,18 @@ class LabelListSegment(BitmapSegment):
         return maps, len(maps.data)
 
     def _having(self, condition: HasLabels) -> RowSet:
+        rows = self._label_rows(condition)
         if not condition.every:
+            return self._stored(rows[0] if len(rows) == 1 else np.unique(np.concatenate(rows)))
+        return reduce(RowSet.__and__, map(self._stored, rows))
+
+    def _label_rows(self, condition: HasLabels) -> list[Rows]:
+        """The rows of the file of each label."""
+        asked, rows = self._asked_labels
+        if asked is not condition:
             rows = [self.keys.of_label(label) for label in condition.labels]
-            return self._stored(np.unique(np.concatenate(rows)))
-        return reduce(RowSet.__and__, (self._stored(self.keys.of_label(label)) for label in condition.labels))
+            self._asked_labels = condition, rows
+        return rows
 
 
 def asks_for_nulls(condition: ColumnRanges) -> bool:

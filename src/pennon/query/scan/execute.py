@@ -151,9 +151,10 @@ def _empty(catalog: Catalog, request: ScanRequest) -> pa.Table:
     known = catalog.memory if understood else dict[Hashable, Any]()
     key = "empty", replace(request, filter=None, limit=None)
     if key not in known:
-        options: dict[str, Any] = {**request.options(checked=False), "with_row_address": request.with_row_address}
+        options = request.options(checked=False)
         with filter_errors(request.filter, request.expressions):
-            known[key] = catalog.snapshot.scanner({}, limit=0, **options).to_table()
+            scanner = catalog.snapshot.scanner({}, limit=0, with_row_address=request.with_row_address, **options)
+            known[key] = scanner.to_table()
     return known[key]
 
 
