@@ -61,9 +61,10 @@ def sum_documents(
     for document in range(len(documents) - 1):
         start, length, total = documents[document], 0, np.uint64(0)
         for at in range(start, documents[document + 1]):
-            if kept[numbers[at]]:
+            number = np.int64(numbers[at])
+            if kept[number]:
                 position = 0 if rule == 0 else at - start if rule == 1 else length
-                total += _mixed(hashes[numbers[at]], position)
+                total += _mixed(hashes[number], position)
                 length += 1
         lengths[document], sums[document] = length, total
 

@@ -137,7 +137,7 @@ def _is_literal(data: Bytes, at: Int, end: Int, first: Int, last: Int) -> bool:
     same = at + last - first <= end
     for place in range(last - first if same else 0):
         same = same and data[at + place] == _LITERALS[first + place]
-    return same
+    return bool(same)
 
 
 @compiled(int64(GIVEN_U8, int64, int64))
