@@ -19,6 +19,7 @@ from bench import (
     lookup,
     maintenance,
     query,
+    text_build,
     vector_build,
     vector_memory,
     vector_recall,
@@ -47,13 +48,14 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "btree-memory": btree_memory.btree_memory,
     "growth": growth.growth,
     "limits": limits.limits,
+    "text-build": text_build.text_build,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join([*QUICK, *LONG, *VECTORS]))
-    parser.add_argument("--rows", type=int, help="rows of the table of vectors")
+    parser.add_argument("--rows", type=int, help="rows of the table of vectors or texts")
     parser.add_argument("--kinds", default="", help="kinds of vector index, with commas between them")
     parser.add_argument("--metrics", default="", help="metrics of vector-recall, with commas between them")
     parser.add_argument("--turns", type=int, help="how often each is measured; for vector-recall, how many builds")

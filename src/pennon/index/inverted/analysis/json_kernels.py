@@ -122,12 +122,10 @@ def _number_end(data: Bytes, at: Int, end: Int) -> Int:
 
 @compiled(boolean(GIVEN_U8, int64, int64, int64, int64))
 def _is_literal(data: Bytes, at: Int, end: Int, first: Int, last: Int) -> bool:
-    if at + last - first > end:
-        return False
-    for place in range(last - first):  # noqa: SIM110 - numba compiles no generators
-        if data[at + place] != _LITERALS[first + place]:
-            return False
-    return True
+    same = at + last - first <= end
+    for place in range(last - first if same else 0):
+        same = same and data[at + place] == _LITERALS[first + place]
+    return bool(same)
 
 
 @compiled(int64(GIVEN_U8, int64, int64))
