@@ -230,7 +230,7 @@ def test_bad_requests_fail_at_once(spark: Any, deltas: str) -> None:
     table, df = pennon.open(deltas), frame(spark)
     with pytest.raises(ColumnNotFound, match="the DataFrame has no column 'v'"):
         table.knn_join(df, "v")
-    with pytest.raises(InvalidArgument, match="column 'number' of the DataFrame is of type bigint"):
+    with pytest.raises(InvalidArgument, match="column 'number' of the DataFrame has type bigint"):
         table.knn_join(df, "v", "number")
     with pytest.raises(InvalidArgument, match="inner or left, not 'outer'"):
         table.knn_join(df, "v", "q", how="outer")
