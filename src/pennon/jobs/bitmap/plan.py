@@ -59,6 +59,11 @@ class BitmapPlan(Displayed):
         return len(self.slices) <= 1
 
     @property
+    def single_range(self) -> bool:
+        """Whether one task gets all there is to be written. NULL lists go to another one than labels."""
+        return self.ranges == 1 and not self.kind.over_lists and self.rows > 0
+
+    @property
     def tasks(self) -> int:
         return len(self.slices)
 
