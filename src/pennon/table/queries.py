@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
 
-from pennon.engine import require_spark
+from pennon.engine import is_frame, require_spark
 from pennon.errors import InvalidArgument
 from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.shared.budget import task_memory
@@ -18,6 +18,7 @@ from pennon.query.scan.request import ColumnsLike, ScanOptions, ScanRequest
 from pennon.query.search.explain import SearchExplanation, explain_search
 from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
+from pennon.table.arguments import check_flags, check_texts
 from pennon.table.handle import TableHandle
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ class QueryVerbs(TableHandle):
         """Every row of a Spark DataFrame with its k nearest rows: its columns, `_rank` from 1, `_distance` and columns
         of the table, by default all but vectors. Lazy, and the same neighbors as `search_batch` finds."""
         require_spark(self._engine, "knn_join")
+        if not is_frame(df):
+            given = f"{type(df).__module__}.{type(df).__name__}"
+            remedy = "Make one with spark.createDataFrame(...); for vectors in this process use search_batch"
+            raise InvalidArgument(f"knn_join takes a Spark DataFrame, not {given}", remedy)
+        check_texts(query_column=column if query_column is None else query_column, how=how, prefix=prefix)
         request = self._search_request(column, k, options)
         memory = task_memory(task_memory_bytes)
         return knn_join(
@@ -116,6 +122,7 @@ class QueryVerbs(TableHandle):
     ) -> Explanation | SearchExplanation:
         """What `scan` would do, or with `column` and `query` what `search` would; with `analyze`, run it and say what
         it touched."""
+        check_flags(analyze=analyze)
         if column is not None:
             options |= {"filter": filter, "columns": columns}
             return self.explain_search(column, query, k, analyze=analyze, **options)
@@ -127,6 +134,7 @@ class QueryVerbs(TableHandle):
         self, column: str, query: VectorLike, k: int = 10, *, analyze: bool = False, **options: Unpack[SearchOptions]
     ) -> SearchExplanation:
         """What `search` would do; with `analyze`, run it and say what it touched."""
+        check_flags(analyze=analyze)
         return explain_search(self._indices(), self._search_request(column, k, options), query, analyze)
 
     def _request(
