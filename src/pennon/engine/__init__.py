@@ -6,7 +6,7 @@ Spark must not pay for the import.
 
 from typing import TYPE_CHECKING
 
-from pennon.engine.choice import choose_engine, require_spark
+from pennon.engine.choice import choose_engine, is_frame, require_spark
 from pennon.engine.engine import Engine, Exchanged
 from pennon.engine.interactive import choose_listener
 from pennon.engine.local_engine import LocalEngine
@@ -25,5 +25,6 @@ __all__ = [
     "SparkEngine",
     "choose_engine",
     "choose_listener",
+    "is_frame",
     "require_spark",
 ]

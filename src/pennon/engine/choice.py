@@ -28,6 +28,9 @@ def choose_engine(
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Engine:
     """Choose an engine without starting it. `around` wraps the tasks of a local engine."""
+    if spark is not None and not is_session(spark):
+        remedy = "Give a pyspark.sql.SparkSession, or leave it out to use the active one"
+        raise InvalidArgument(f"spark= takes a Spark session, not {type(spark).__name__}", remedy)
     # A session is an argument too, so it takes precedence over the environment.
     chosen = name or (SPARK if spark is not None else os.environ.get(VARIABLE) or SPARK)
     if chosen not in ENGINES:
@@ -38,6 +41,22 @@ def choose_engine(
     if spark is not None:
         raise InvalidArgument("engine='local' does not use a Spark session", "Leave out spark=, or use engine='spark'")
     return LocalEngine(progress=progress, around=around)
+
+
+def is_session(given: object) -> bool:
+    """Whether it is a session of Spark, classic or Connect."""
+    return _is_of_spark(given, "SparkSession")
+
+
+def is_frame(given: object) -> bool:
+    """Whether it is a DataFrame of Spark, classic or Connect."""
+    return _is_of_spark(given, "DataFrame")
+
+
+def _is_of_spark(given: object, name: str) -> bool:
+    # By name: importing the classes is slow, or needs packages that are not installed. pandas on Spark is another API.
+    modules = [each.__module__ for each in type(given).__mro__ if each.__name__ == name]
+    return any(module.startswith("pyspark.sql.") for module in modules)
 
 
 def require_spark(engine: Engine, verb: str) -> SparkEngine:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pennon.engine.session import choose_session, is_connect, is_embedded, spark_errors_translated, stop_embedded
+from pennon.engine.session import (
+    check_running,
+    choose_session,
+    is_connect,
+    is_embedded,
+    spark_errors_translated,
+    stop_embedded,
+)
 from pennon.engine.spark_job import run_job
 
 if TYPE_CHECKING:
@@ -30,13 +37,16 @@ class Cluster:
 
     @property
     def session(self) -> SparkSession:
+        """A session that was not stopped."""
+        with spark_errors_translated():
+            check_running(self._spark)
         return self._spark
 
     @cached_property
     def parallelism(self) -> int:
         if not is_connect(self._spark):
             with spark_errors_translated():
-                return self._spark.sparkContext.defaultParallelism
+                return self.session.sparkContext.defaultParallelism
         # A Connect client cannot read the number, but Spark cuts a range into that many partitions.
         partitions = (
             self._spark.range(1 << 16).selectExpr("spark_partition_id() AS part").selectExpr("max(part) + 1").collect()
@@ -55,7 +65,7 @@ class Cluster:
     def numbers(self, count: int) -> DataFrame:
         """The numbers from 0, one in each partition."""
         with spark_errors_translated():
-            return self._spark.range(0, count, 1, count)
+            return self.session.range(0, count, 1, count)
 
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
         with spark_errors_translated(), _warnings_suppressed():

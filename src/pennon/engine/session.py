@@ -6,14 +6,16 @@ import os
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.util import is_remote_only
 
+from pennon.engine.choice import is_session
 from pennon.engine.jvm import lost_connection
-from pennon.errors import SparkUnavailable
+from pennon.errors import InvalidArgument, SparkUnavailable
 
 MINIMUM_VERSION = (4, 1)
 # Variables that a launcher sets for a session that is not active yet: spark-submit's, and that of a Connect server.
@@ -25,6 +27,8 @@ _lock = threading.Lock()
 
 def choose_session(given: SparkSession | None) -> SparkSession:
     check_version(pyspark.__version__)
+    if given is not None:
+        check_running(given)
     spark = given or _active_session() or _launched_session() or _embedded_session()
     check_version(spark.version)
     return spark
@@ -42,6 +46,26 @@ def is_embedded(spark: SparkSession) -> bool:
 def is_connect(spark: SparkSession) -> bool:
     # By name, because importing the class needs packages that a classic installation lacks.
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def check_running(spark: SparkSession) -> None:
+    """Whether jobs can be started on a session.
+
+    Raises:
+        InvalidArgument: it is not a Spark session.
+        SparkUnavailable: it was stopped.
+    """
+    if not is_session(spark):
+        remedy = "Give a pyspark.sql.SparkSession, such as SparkSession.builder.getOrCreate()"
+        raise InvalidArgument(f"{type(spark).__name__} is not a Spark session", remedy)
+    stopped: Any = getattr(spark, "is_stopped", False) if is_connect(spark) else _context(spark) is None
+    if stopped:
+        raise SparkUnavailable("The Spark session was stopped", "Start another one, and open the table with it")
+
+
+def _context(spark: SparkSession) -> Any:
+    # None from the moment a classic session is stopped; there is no public way to ask.
+    return getattr(spark.sparkContext, "_jsc", None)
 
 
 def check_version(version: str) -> None:

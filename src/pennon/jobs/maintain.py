@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import get_type_hints
 
 from pennon.display import Displayed
 from pennon.engine import Engine
@@ -28,6 +29,7 @@ from pennon.jobs.kinds import PlanContext
 from pennon.jobs.optimize.optimize import optimize
 from pennon.jobs.optimize.plan import plan_optimize
 from pennon.jobs.optimize.steps import IndexStep
+from pennon.jobs.shared.arguments import check_type
 from pennon.wording import human_age, human_bytes, in_line, joined_names, plural
 
 # What a step did: in words, and the numbers in them.
@@ -53,10 +55,8 @@ class MaintenancePolicy:
     def __post_init__(self) -> None:
         if self.remap not in REMAPS:
             raise InvalidArgument(f"remap={self.remap!r} is unknown", f"Choose among {', '.join(REMAPS)}")
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
-                raise InvalidArgument(f"{each.name} must not be negative, but is {value}")
+        for name, hint in get_type_hints(type(self)).items():
+            check_type(name, getattr(self, name), hint)
         if self.orphan_age_seconds is not None:
             refuse_young(self.orphan_age_seconds, "clean orphans apart from maintenance")
 

@@ -10,6 +10,7 @@ from pennon.engine import ProgressListener, choose_engine, choose_listener
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.threads import one_core
+from pennon.table.arguments import address_of, check_whole_numbers, storage_of
 from pennon.table.building import BuildVerbs
 from pennon.table.maintenance import MaintenanceVerbs
 from pennon.table.queries import QueryVerbs
@@ -57,6 +58,9 @@ def open_table(
         TableNotFound: there is no table, or not that version.
         StoreUnavailable: the store does not answer; try again later.
         DamagedTable: the table cannot be read.
+        InvalidArgument: an argument of another type.
     """
+    check_whole_numbers(1, version=version)
+    location = Location.of(address_of(uri), storage_of(storage_options))
     chosen = choose_engine(engine, spark, progress=choose_listener(progress), around=one_core)
-    return Table(Snapshot.open(Location.of(os.fspath(uri), storage_options), version), chosen)
+    return Table(Snapshot.open(location, version), chosen)

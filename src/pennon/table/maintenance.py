@@ -8,12 +8,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Literal, Unpack, overload
 
+from pennon.errors import InvalidArgument
 from pennon.format.cleanup import ORPHAN_AGE
 from pennon.jobs.audit.audit import RECALL_QUERIES, audit
 from pennon.jobs.audit.report import AuditReport
 from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
 from pennon.jobs.compact.compact import compact
-from pennon.jobs.compact.plan import CompactionChoices, CompactPlan, plan_compact
+from pennon.jobs.compact.plan import CompactionChoices, CompactPlan, check_compaction, plan_compact
 from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan, catch_up, plan_catch_up
 from pennon.jobs.fragment_reuse.trim import TrimPlan, plan_trim, trim
 from pennon.jobs.kinds import PlanContext
@@ -26,6 +27,7 @@ from pennon.jobs.shared.budget import task_memory
 from pennon.report.data import to_data
 from pennon.report.facts import collect
 from pennon.report.page import page
+from pennon.table.arguments import check_durations, check_flags, check_names, check_numbers
 from pennon.table.handle import TableHandle
 
 
@@ -40,6 +42,7 @@ class MaintenanceVerbs(TableHandle):
     ) -> OptimizePlan:
         """What `optimize_indices` would do to the newest version, and why: tasks, memory and files of every step. No
         Spark session is started: this machine's cores are counted when there is none yet."""
+        _check_choice(index_names, retrain)
         memory = task_memory(task_memory_bytes)
         return plan_optimize(
             PlanContext.without_starting(self._engine, self._snapshot.latest(), memory),
@@ -96,6 +99,8 @@ class MaintenanceVerbs(TableHandle):
             IndexNotFound: the table has no index of one of the names.
             CommitConflict: another writer replaced the same segments; nothing was committed for that index.
         """
+        _check_choice(index_names, retrain)
+        check_flags(dry_run=dry_run)
         started, memory, snapshot = time.monotonic(), task_memory(task_memory_bytes), self._snapshot.latest()
         planned = partial(plan_optimize, names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain)
         plan = planned(PlanContext.without_starting(self._engine, snapshot, memory))
@@ -110,6 +115,7 @@ class MaintenanceVerbs(TableHandle):
 
     def plan_compact(self, *, remap: str = "immediate", **options: Unpack[CompactionChoices]) -> CompactPlan:
         """What `compact` would do to the newest version."""
+        check_compaction(options)
         return plan_compact(self._snapshot.latest(), options, remap)
 
     @overload
@@ -158,6 +164,8 @@ class MaintenanceVerbs(TableHandle):
             InvalidArgument: an option that does not exist, or a value that it does not allow.
             CommitConflict: another writer changed the same fragments; nothing was committed.
         """
+        check_flags(dry_run=dry_run)
+        check_compaction(options)
         started, snapshot = time.monotonic(), self._snapshot.latest()
         plan = plan_compact(snapshot, options, remap)
         if dry_run:
@@ -195,6 +203,7 @@ class MaintenanceVerbs(TableHandle):
         Raises:
             CommitConflict: another writer replaced the same segments.
         """
+        check_flags(dry_run=dry_run)
         started, snapshot = time.monotonic(), self._snapshot.latest()
         plan = plan_catch_up(self._engine, snapshot)
         if dry_run:
@@ -223,6 +232,7 @@ class MaintenanceVerbs(TableHandle):
         Returns:
             What was done, with `versions_removed` and `versions_left`; with `dry_run` the plan.
         """
+        check_flags(dry_run=dry_run)
         if dry_run:
             return self.plan_trim()
         started, snapshot = time.monotonic(), self._snapshot.latest()
@@ -240,6 +250,10 @@ class MaintenanceVerbs(TableHandle):
     ) -> MaintenanceReport:
         """One pass that does what is due: compact, optimize, catch up, trim, clean. Says of every step why it was due
         or not, and what came of it. Safe to run twice and beside writers."""
+        check_flags(dry_run=dry_run)
+        if policy is not None and not isinstance(policy, MaintenancePolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            remedy = "Write maintain(pennon.MaintenancePolicy(remap='deferred'))"
+            raise InvalidArgument(f"policy must be a MaintenancePolicy, not {type(policy).__name__}", remedy)
         memory = task_memory(task_memory_bytes)
         newest, report = maintain(self._engine, self._snapshot, policy or MaintenancePolicy(), memory, dry_run=dry_run)
         self._move_to(newest)
@@ -256,6 +270,8 @@ class MaintenanceVerbs(TableHandle):
         for `older_than`: longer than any job may run, since what it writes is named only by its commit. With
         `no_jobs_running`, less than a day will do, and orphans of unknown age (on object stores other than S3) are
         deleted, too. Files that only a shallow clone in another place still uses cannot be known, and are deleted."""
+        check_durations(older_than=older_than)
+        check_flags(no_jobs_running=no_jobs_running, dry_run=dry_run)
         return clean_orphans(self._snapshot, older_than, no_jobs_running=no_jobs_running, dry_run=dry_run)
 
     def report(self) -> str:
@@ -283,6 +299,9 @@ class MaintenanceVerbs(TableHandle):
     ) -> AuditReport:
         """Compare every index of the newest version with the table, on Spark: files, layout, rows, codes, recall. A
         `sample` below 1 compares that share of the fragments; `repair` builds what is wrong from the data."""
+        check_numbers(sample=sample)
+        check_flags(repair=repair)
+        check_names(index_names=index_names)
         self.refresh()
         newest, report = audit(
             self._engine,
@@ -295,3 +314,8 @@ class MaintenanceVerbs(TableHandle):
         )
         self._move_to(newest)
         return report
+
+
+def _check_choice(index_names: object, retrain: object) -> None:
+    check_names(index_names=index_names)
+    check_flags(retrain=retrain)

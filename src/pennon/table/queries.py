@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
 
-from pennon.engine import require_spark
+from pennon.engine import is_frame, require_spark
 from pennon.errors import InvalidArgument
 from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.shared.budget import task_memory
@@ -20,6 +20,7 @@ from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
 from pennon.query.text.explain import TextExplanation
 from pennon.query.text.request import TextLike
+from pennon.table.arguments import check_flags, check_texts
 from pennon.table.text_queries import TextVerbs
 
 if TYPE_CHECKING:
@@ -99,6 +100,11 @@ class QueryVerbs(TextVerbs):
         """Every row of a Spark DataFrame with its k nearest rows: its columns, `_rank` from 1, `_distance` and columns
         of the table, by default all but vectors. Lazy, and the same neighbors as `search_batch` finds."""
         require_spark(self._engine, "knn_join")
+        if not is_frame(df):
+            given = f"{type(df).__module__}.{type(df).__name__}"
+            remedy = "Make one with spark.createDataFrame(...); for vectors in this process use search_batch"
+            raise InvalidArgument(f"knn_join takes a Spark DataFrame, not {given}", remedy)
+        check_texts(query_column=column if query_column is None else query_column, how=how, prefix=prefix)
         request = self._search_request(column, k, options)
         memory = task_memory(task_memory_bytes)
         return knn_join(
@@ -134,6 +140,7 @@ class QueryVerbs(TextVerbs):
     ) -> Explanation | SearchExplanation | TextExplanation:
         """What `scan` would do, or with `column` and `query` what `search` would; with `analyze`, run it and say what
         it touched."""
+        check_flags(analyze=analyze)
         if full_text is not None:
             return self.explain_search_text(None, full_text, None, analyze=analyze, filter=filter)
         if column is not None:
@@ -147,6 +154,7 @@ class QueryVerbs(TextVerbs):
         self, column: str, query: VectorLike, k: int = 10, *, analyze: bool = False, **options: Unpack[SearchOptions]
     ) -> SearchExplanation:
         """What `search` would do; with `analyze`, run it and say what it touched."""
+        check_flags(analyze=analyze)
         return explain_search(self._indices(), self._search_request(column, k, options), query, analyze)
 
     def _request(

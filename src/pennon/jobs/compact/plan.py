@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypedDict
+from typing import Any, TypedDict, get_type_hints
 
 from pyroaring import BitMap
 
@@ -19,6 +20,7 @@ from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.index.registry import stores_addresses, why_unusable
 from pennon.jobs.compact.obstacles import Obstacle, obstacles
+from pennon.jobs.shared.arguments import check_type
 from pennon.wording import human_bytes, in_line, plural
 
 REMAPS = ("immediate", "deferred", "drop")
@@ -36,6 +38,20 @@ class CompactionChoices(TypedDict, total=False):
     max_source_fragments: int | None
     max_source_rows: int | None
     max_source_bytes: int | None
+
+
+def check_compaction(given: Mapping[str, Any]) -> None:
+    """The names and types of a compaction's options.
+
+    Raises:
+        InvalidArgument: an option that a compaction does not take, or a value of another type.
+    """
+    hints = get_type_hints(CompactionChoices)
+    unknown = sorted(given.keys() - hints.keys())
+    if unknown:
+        raise InvalidArgument(f"compaction takes no option {unknown[0]!r}", f"It takes: {', '.join(hints)}")
+    for name, value in given.items():
+        check_type(name, value, hints[name])
 
 
 class Effect(StrEnum):

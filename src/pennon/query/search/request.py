@@ -100,11 +100,15 @@ class SearchRequest:
             if not isinstance(options.get(name, False), bool):
                 raise InvalidArgument(f"{name} must be True or False, not {options[name]!r}")
         for name, value in (("column", column), ("metric", options.get("metric")), ("index", options.get("index"))):
-            if value is not None and not isinstance(value, str):
+            if not isinstance(value, str) and (value is not None or name == "column"):
                 raise InvalidArgument(f"{name} must be text, not {value!r}")
         if options.get("columns") is not None:
             options = {**options, "columns": column_names(options["columns"])}
-        return cls(column, k, **options)
+        # Compiled code takes Python's own numbers only.
+        plain: dict[str, Any] = {
+            name: int(value) if isinstance(value, np.integer) else value for name, value in options.items()
+        }
+        return cls(column, int(k) if isinstance(k, np.integer) else k, **plain)
 
 
 def check_option_names(names: Iterable[str]) -> None:
@@ -117,7 +121,7 @@ def check_option_names(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A sound request with its queries, in the column's own type."""
+    """A valid request with its queries, in the column's own type."""
 
     request: SearchRequest
     column: Column

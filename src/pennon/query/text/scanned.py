@@ -18,10 +18,10 @@ from pennon.format.rows import ADDRESS
 from pennon.format.schema import Column, stored_values
 from pennon.format.snapshot import Snapshot
 from pennon.index.arrays import Flags, Float32s, Int64s, UInt32s
+from pennon.index.inverted.analysis.documents import BY_PLACE, BY_TERM, position_rule, tokenizer_of
 from pennon.index.inverted.analysis.filters import Filters
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.analysis.token_table import MOST_BYTES
-from pennon.index.inverted.analysis.tokenizers import Tokenizer, texts_of
 from pennon.index.inverted.scoring import Statistics
 from pennon.index.inverted.search.hits import Hits
 from pennon.query.scan.execute import filter_errors
@@ -148,17 +148,17 @@ class _BatchReader:
 
     def __init__(self, params: TextParams, wanted: WantedTerms) -> None:
         self._params, self._wanted, self._filters = params, wanted, Filters(params)
-        self._by_place = params.base_tokenizer != "ngram"
+        self._rule = position_rule(params)
         self._start_again()
 
     def read(self, texts: pa.Array) -> tuple[UInt32s, _Occurrences]:
         """The tokens that each text has after all filters, and where wanted ones are."""
         if self._tokenizer.nbytes > MOST_BYTES:
             self._start_again()
-        tokens = self._tokenizer.encode(texts_of(texts))
+        tokens = self._tokenizer.encode_column(texts)
         known = len(self._kept)
         if self._tokenizer.uniques > known:
-            terms = self._filters.apply(self._tokenizer.strings(known))
+            terms = self._tokenizer.terms(self._filters, known)
             self._kept = np.concatenate([self._kept, terms.is_valid().to_numpy(zero_copy_only=False)])
             self._numbers = np.concatenate([self._numbers, self._wanted.number(terms)])
         reached = np.zeros(len(tokens.numbers) + 1, dtype=np.int64)
@@ -167,11 +167,16 @@ class _BatchReader:
         numbers = self._numbers[tokens.numbers]
         at = np.flatnonzero(numbers >= 0)
         docs = np.searchsorted(tokens.documents, at, side="right") - 1
-        places = at - tokens.documents[docs] if self._by_place else np.zeros(len(at), dtype=np.int64)
-        return sizes, _Occurrences(numbers[at], docs, places)
+        return sizes, _Occurrences(numbers[at], docs, self._positions(at, tokens.documents[docs], reached))
+
+    def _positions(self, at: Int64s, starts: Int64s, reached: Int64s) -> Int64s:
+        """Of tokens in their documents, which begin at `starts`; `reached` counts kept tokens before each."""
+        if self._rule == BY_PLACE:
+            return at - starts
+        return reached[at] - reached[starts] if self._rule == BY_TERM else np.zeros(len(at), dtype=np.int64)
 
     def _start_again(self) -> None:
-        self._tokenizer = Tokenizer(self._params)
+        self._tokenizer = tokenizer_of(self._params)
         self._kept: Flags = np.empty(0, dtype=np.bool_)
         self._numbers: Int64s = np.empty(0, dtype=np.int64)
 
