@@ -105,7 +105,9 @@ class SearchRequest:
         if options.get("columns") is not None:
             options = {**options, "columns": column_names(options["columns"])}
         # Compiled code takes Python's own numbers only.
-        plain = {name: int(value) if isinstance(value, np.integer) else value for name, value in options.items()}
+        plain: dict[str, Any] = {
+            name: int(value) if isinstance(value, np.integer) else value for name, value in options.items()
+        }
         return cls(column, int(k) if isinstance(k, np.integer) else k, **plain)
 
 
