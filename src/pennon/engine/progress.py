@@ -20,7 +20,8 @@ class ProgressListener(Protocol):
     def stage_started(self, name: str, total_tasks: int, total_rows: int | None = None) -> None:
         """`total_rows` is None if unknown."""
 
-    def stage_advanced(self, name: str, done_tasks: int) -> None: ...
+    def stage_advanced(self, name: str, done_tasks: int) -> None:
+        """That many tasks of the stage have ended."""
 
     def stage_finished(self, name: str) -> None:
         """The stage has ended, successfully or not."""

@@ -59,13 +59,19 @@ class WorkPlan(Protocol):
     """What writing a segment will take, before anything runs. Printable."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the index."""
+        ...
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Rows that are read."""
+        ...
 
     @property
-    def tasks(self) -> int: ...
+    def tasks(self) -> int:
+        """Tasks that read them."""
+        ...
 
     @property
     def task_memory_bytes(self) -> int:
@@ -77,20 +83,28 @@ class WorkPlan(Protocol):
         """Expected size of the files."""
         ...
 
-    def to_dict(self) -> dict[str, object]: ...
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        ...
 
 
 class BuildPlan(WorkPlan, Protocol):
     """How a segment will be built from the data."""
 
     @property
-    def pin(self) -> Pin: ...
+    def pin(self) -> Pin:
+        """The version of the table that is read."""
+        ...
 
     @property
-    def field_id(self) -> int: ...
+    def field_id(self) -> int:
+        """The id of the column in the table's schema."""
+        ...
 
     @property
-    def fragments(self) -> tuple[int, ...]: ...
+    def fragments(self) -> tuple[int, ...]:
+        """The fragments that the segment will cover."""
+        ...
 
 
 class MergePlan(WorkPlan, Protocol):

@@ -86,9 +86,11 @@ class Decision:
 
     @property
     def status(self) -> Status:
+        """How it ended, or whether it is due."""
         return self.ended or (Status.DUE if self.due else Status.NOT_DUE)
 
     def to_dict(self) -> dict[str, object]:
+        """For JSON."""
         return {
             "step": self.step,
             "due": self.due,
@@ -107,12 +109,15 @@ class Decision:
 
 @dataclass(frozen=True)
 class MaintenanceReport(Displayed):
+    """What a pass of maintenance decided, and did, step by step; `version` is the newest one after it."""
+
     uri: str
     version: int
     decisions: tuple[Decision, ...]
 
     @property
     def due(self) -> tuple[Decision, ...]:
+        """Steps that are due, or were."""
         return tuple(decision for decision in self.decisions if decision.due)
 
     @property

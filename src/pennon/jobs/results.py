@@ -66,6 +66,7 @@ class Result(Displayed, Generic[PlanT]):
 
     @property
     def status(self) -> str:
+        """`done`, or `nothing to do`."""
         return "done" if self.changed else "nothing to do"
 
     @property
@@ -74,6 +75,7 @@ class Result(Displayed, Generic[PlanT]):
         return f"{plural(self.segments_written, 'segment')} rewritten"
 
     def to_dict(self) -> dict[str, Any]:
+        """For JSON, with the plan."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "plan"}
         return {"status": self.status, **own, "plan": self.plan.to_dict()}
 
@@ -101,6 +103,7 @@ class IndexResult(Result[PlanT]):
 
     @property
     def summary(self) -> str:
+        """One line."""
         return in_line(f"{'built' if self.segments_written else 'dropped'} {self.index.name}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,6 +123,7 @@ class TrimResult(Result[PlanT]):
 
     @property
     def summary(self) -> str:
+        """One line."""
         needed = f", {self.versions_left} needed by index files" if self.versions_left else ""
         return f"{plural(self.versions_removed, 'compaction')} removed{needed}"
 
@@ -136,6 +140,7 @@ class UpdateResult(Result[PlanT]):
 
     @property
     def summary(self) -> str:
+        """One line."""
         return f"{plural(self.rows, 'row')} of {plural(len(self.fragments), 'fragment')} changed"
 
     def _lines(self) -> list[str]:

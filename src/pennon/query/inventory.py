@@ -48,6 +48,7 @@ class Index(Displayed):
 
     @property
     def size_bytes(self) -> int:
+        """The size of its files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
@@ -127,6 +128,8 @@ class ReuseInfo(Displayed):
 
 @dataclass(frozen=True)
 class ReuseVersionInfo:
+    """One deferred compaction: the version it read, and how many fragments became how many, in groups."""
+
     dataset_version: int
     groups: int
     old_fragments: int

@@ -6,6 +6,6 @@ its jobs.
 
 from __future__ import annotations
 
-from pennon.spark.register import explain, read, register
+from pennon.spark.register import ReadExplanation, explain, read, register
 
-__all__ = ["explain", "read", "register"]
+__all__ = ["ReadExplanation", "explain", "read", "register"]

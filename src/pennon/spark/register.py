@@ -151,8 +151,23 @@ def explain(
     rows_per_partition: int = ROWS_PER_PART,
     storage_options: Mapping[str, str] | None = None,
 ) -> ReadExplanation:
-    """Explain how the data source would read the rows of a filter: the indices, fragments, rows and partitions. Needs
-    no session."""
+    """How the data source would read the rows of a filter: by which indices, how many fragments and rows, in which
+    partitions. Needs no session.
+
+    Args:
+        uri: a path, or the address in an object store.
+        filter: SQL text. Default: every row.
+        version: the version to read. Default: the newest.
+        rows_per_partition: rows that a partition of the DataFrame has.
+        storage_options: credentials and settings of the store, as pylance takes them.
+
+    Returns:
+        An explanation to print.
+
+    Raises:
+        TableNotFound: there is no table, or not that version.
+        InvalidFilter: the filter does not parse, or has no meaning over this table.
+    """
     snapshot = Snapshot.open(Location.of(os.fspath(uri), storage_options), version)
     catalog = Catalog.read(snapshot, SHARED_CACHE)
     request = ScanRequest(filter)

@@ -169,6 +169,12 @@ class BuildVerbs(TableHandle):
     def plan_drop_index(self, name: str) -> DropPlan:
         """What `drop_index` would remove from the newest version.
 
+        Args:
+            name: the name of the index.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
         Raises:
             IndexNotFound: the table has no index of this name.
         """
@@ -205,7 +211,20 @@ class BuildVerbs(TableHandle):
 
     def plan_update_column(self, column: str, expression: str, *, where: FilterLike | None = None) -> UpdatePlan:
         """How many rows `update_column` would change in the newest version; counted on Spark where there is a
-        condition."""
+        condition.
+
+        Args:
+            column: the column that gets new values.
+            expression: SQL over the columns of a row.
+            where: only rows that this filter selects. Default: all.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            ColumnNotFound: the table has no such column.
+            InvalidFilter: the SQL makes no sense over this table.
+        """
         return count_update(self._engine, self._snapshot.latest(), self._update(column, expression, where))
 
     @overload

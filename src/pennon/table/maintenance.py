@@ -41,7 +41,21 @@ class MaintenanceVerbs(TableHandle):
         task_memory_bytes: int | None = None,
     ) -> OptimizePlan:
         """What `optimize_indices` would do to the newest version, and why: tasks, memory and files of every step. No
-        Spark session is started: this machine's cores are counted when there is none yet."""
+        Spark session is started: this machine's cores are counted when there is none yet.
+
+        Args:
+            index_names: as for `optimize_indices`, like all arguments.
+            num_indices_to_merge: how many of the newest segments to merge.
+            retrain: build everything again.
+            task_memory_bytes: the memory a task may use.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            IndexNotFound: the table has no index of one of these names.
+            InvalidArgument: an argument of another type, or arguments that exclude each other.
+        """
         _check_choice(index_names, retrain)
         memory = task_memory(task_memory_bytes)
         return plan_optimize(
@@ -114,7 +128,19 @@ class MaintenanceVerbs(TableHandle):
         return Result.between("optimize_indices", plan, snapshot, self._snapshot, started)
 
     def plan_compact(self, *, remap: str = "immediate", **options: Unpack[CompactionChoices]) -> CompactPlan:
-        """What `compact` would do to the newest version."""
+        """What `compact` would do to the newest version.
+
+        Args:
+            remap: how indices follow, as for `compact`.
+            **options: those of `compact`.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            InvalidArgument: an option that does not exist, or a value that it does not allow.
+            UnsupportedTable: Lance does not support this `remap` for the table.
+        """
         check_compaction(options)
         return plan_compact(self._snapshot.latest(), options, remap)
 
@@ -175,7 +201,14 @@ class MaintenanceVerbs(TableHandle):
 
     def plan_catch_up(self) -> CatchUpPlan:
         """What `catch_up_indices` would do to the newest version, by the addresses in the files; read on Spark where
-        there are compactions to follow."""
+        there are compactions to follow.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
+        """
         return plan_catch_up(self._engine, self._snapshot.latest())
 
     @overload
@@ -213,7 +246,14 @@ class MaintenanceVerbs(TableHandle):
 
     def plan_trim(self) -> TrimPlan:
         """What `trim_fragment_reuse` would do to the newest version, by the addresses in the files; read on Spark where
-        there are compactions to follow."""
+        there are compactions to follow.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            UnsupportedTable: the Fragment Reuse Index has the newer tagged form.
+        """
         return plan_trim(self._engine, self._snapshot.latest())
 
     @overload
@@ -231,6 +271,10 @@ class MaintenanceVerbs(TableHandle):
 
         Returns:
             What was done, with `versions_removed` and `versions_left`; with `dry_run` the plan.
+
+        Raises:
+            UnsupportedTable: the Fragment Reuse Index has the newer tagged form.
+            CommitConflict: another writer changed the Fragment Reuse Index again and again.
         """
         check_flags(dry_run=dry_run)
         if dry_run:
@@ -248,8 +292,22 @@ class MaintenanceVerbs(TableHandle):
         dry_run: bool = False,
         task_memory_bytes: int | None = None,
     ) -> MaintenanceReport:
-        """One pass that does what is due: compact, optimize, catch up, trim, clean. Says of every step why it was due
-        or not, and what came of it. Safe to run twice and beside writers."""
+        """One pass that does what is due: compact, optimize, catch up, trim, clean. Safe to run twice and beside
+        writers.
+
+        Args:
+            policy: when a step is due. Default: `pennon.MaintenancePolicy()`.
+            dry_run: decide only.
+            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+
+        Returns:
+            For every step why it was due or not, and what came of it. A step that fails is among them (`failed`), and
+            does not keep the others from being done.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
+            InvalidArgument: an argument of another type.
+        """
         check_flags(dry_run=dry_run)
         if policy is not None and not isinstance(policy, MaintenancePolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
             remedy = "Write maintain(pennon.MaintenancePolicy(remap='deferred'))"
@@ -266,16 +324,35 @@ class MaintenanceVerbs(TableHandle):
         no_jobs_running: bool = False,
         dry_run: bool = False,
     ) -> CleanedOrphans:
-        """Delete index directories and data files that no version, branch or tag names and that nothing was written to
-        for `older_than`: longer than any job may run, since what it writes is named only by its commit. With
-        `no_jobs_running`, less than a day will do, and orphans of unknown age (on object stores other than S3) are
-        deleted, too. Files that only a shallow clone in another place still uses cannot be known, and are deleted."""
+        """Delete index directories and data files that no version, branch or tag names, and that nothing was written to
+        for `older_than`. Files that only a shallow clone in another place still uses cannot be known, and are deleted.
+
+        Args:
+            older_than: the least age: longer than any job may run, since what it writes is named only by its commit.
+            no_jobs_running: your word that no job is running on this table: less than a day will do then, and orphans
+                of unknown age (on object stores other than S3) are deleted, too.
+            dry_run: list only.
+
+        Returns:
+            What was deleted, and what was kept because a running job may have written it.
+
+        Raises:
+            InvalidArgument: an age of less than a day without `no_jobs_running`.
+            StoreReadOnly: something cannot be deleted.
+        """
         check_durations(older_than=older_than)
         check_flags(no_jobs_running=no_jobs_running, dry_run=dry_run)
         return clean_orphans(self._snapshot, older_than, no_jobs_running=no_jobs_running, dry_run=dry_run)
 
     def report(self) -> str:
-        """An HTML page of this version's fragments and indices, and of what `maintain` would do. Starts no Spark."""
+        """An HTML page of this version's fragments and indices, and of what `maintain` would do. Starts no Spark.
+
+        Returns:
+            One HTML document that needs no other file.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
+        """
         return page(collect(self._snapshot))
 
     def report_data(self) -> dict[str, Any]:
@@ -297,8 +374,22 @@ class MaintenanceVerbs(TableHandle):
         recall_queries: int = RECALL_QUERIES,
         task_memory_bytes: int | None = None,
     ) -> AuditReport:
-        """Compare every index of the newest version with the table, on Spark: files, layout, rows, codes, recall. A
-        `sample` below 1 compares that share of the fragments; `repair` builds what is wrong from the data."""
+        """Compare every index of the newest version with the table, on Spark: files, layout, rows, codes, recall.
+
+        Args:
+            sample: the share of the fragments to compare, above 0 and at most 1.
+            repair: build what is wrong from the data, and look again.
+            index_names: only these indices. Default: all.
+            recall_queries: vectors to measure recall with; 0 measures none.
+            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+
+        Returns:
+            What was found, with a remedy for each finding; `ok` where every index agrees with the table.
+
+        Raises:
+            IndexNotFound: the table has no index of one of these names.
+            InvalidArgument: an argument of another type, or out of its range.
+        """
         check_numbers(sample=sample)
         check_flags(repair=repair)
         check_names(index_names=index_names)

@@ -39,6 +39,7 @@ class Finding:
     figures: Mapping[str, float] = field(default_factory=dict[str, float], compare=False)
 
     def to_dict(self) -> dict[str, object]:
+        """For JSON."""
         return {
             "severity": self.severity.value,
             "index": self.index,
@@ -51,6 +52,7 @@ class Finding:
 
     @property
     def what(self) -> str:
+        """The problem in one line, with its index and segments."""
         where = f"{self.index}: " if self.index else ""
         which = f" (segment {', '.join(uuid[:8] for uuid in self.segments)})" if self.segments else ""
         return f"{where}{self.problem}{which}"
@@ -76,6 +78,7 @@ class AuditReport(Displayed):
 
     @property
     def errors(self) -> tuple[Finding, ...]:
+        """Findings that make answers wrong or slow, and that a repair can put right."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
     @property

@@ -74,6 +74,7 @@ class IndexEffect:
     segments: int
 
     def to_dict(self) -> dict[str, object]:
+        """For JSON."""
         return {"index": self.index, "effect": self.effect.value, "segments": self.segments}
 
     def __str__(self) -> str:
@@ -93,6 +94,7 @@ class CompactPlan(Displayed):
 
     @property
     def due(self) -> bool:
+        """Whether there is something to rewrite."""
         return bool(self.tasks)
 
     @property
@@ -108,14 +110,17 @@ class CompactPlan(Displayed):
 
     @property
     def fragments(self) -> int:
+        """Fragments that are rewritten."""
         return sum(len(task.fragments) for task in self.tasks)
 
     @property
     def rows(self) -> int:
+        """Rows that are rewritten."""
         return sum(task.rows for task in self.tasks)
 
     @property
     def deleted_rows(self) -> int:
+        """Deleted rows that are dropped."""
         return sum(f.num_deleted_rows for task in self.tasks for f in task.fragments)
 
     @property

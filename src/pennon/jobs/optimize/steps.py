@@ -40,10 +40,12 @@ class IndexStep:
 
     @property
     def due(self) -> bool:
+        """Whether it changes something."""
         return bool(self.merged or self.discarded or self.new)
 
     @property
     def leaving(self) -> tuple[IndexSegment, ...]:
+        """Segments that leave the table."""
         return (*(source.segment for source in self.merged), *self.discarded)
 
     @property
@@ -53,11 +55,13 @@ class IndexStep:
 
     @property
     def segments_after(self) -> int:
+        """Segments that the index will have."""
         written = self.build is not None or self.merge is not None
         return self.segments - len(self.leaving) + written if self.due else self.segments
 
     @property
     def action(self) -> str:
+        """What is done, in a word or two."""
         if not self.due:
             return "skip" if self.skipped else "leave"
         if self.rebuilt:
@@ -65,6 +69,7 @@ class IndexStep:
         return "merge" if self.leaving else "add a delta"
 
     def to_dict(self) -> dict[str, object]:
+        """For JSON."""
         return {
             "index": self.name,
             "type": self.type,
@@ -110,10 +115,12 @@ class OptimizePlan(Displayed):
 
     @property
     def due(self) -> tuple[IndexStep, ...]:
+        """Steps that change something."""
         return tuple(step for step in self.steps if step.due)
 
     @property
     def skipped(self) -> tuple[IndexStep, ...]:
+        """Indices of kinds that Pennon does not support."""
         return tuple(step for step in self.steps if step.skipped)
 
     def to_dict(self) -> dict[str, object]:
