@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from statistics import median
 
 import lance
 import numpy as np
@@ -18,18 +17,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import pennon
-from bench.harness import Choice, Grid, fresh, in_turns, report_grids, say
+from bench.harness import Choice, Grid, fresh, report_grids, say
+from bench.timing import TURNS, Timing, interleaved
 
-ROWS, ROUNDS, DELTAS = 1_344_796, 5, 8
+ROWS, DELTAS = 1_344_796, 8
 FRAGMENTS = 8
 NAME = "text_idx"
 WORDS = 200_000
-HEADER = ("work", "pylance s", "spread", "Pennon s", "spread", "speed-up", "median of")
+HEADER = ("work", "pylance s", "Pennon s", "speed-up")
 
 
 def text_build(choice: Choice) -> None:
     """Builds with and without positions, and a merge of 8 deltas."""
-    rows, rounds = choice.rows or ROWS, choice.rounds or ROUNDS
+    rows, turns = choice.rows or ROWS, choice.turns or TURNS
     say(f"table of {rows:,} texts")
     texts, source = _texts(rows)
     size = int(pc.sum(pc.binary_length(texts)).as_py()) / 2**20
@@ -37,14 +37,13 @@ def text_build(choice: Choice) -> None:
     lance.write_dataset(pa.table({"text": texts}), master, max_rows_per_file=-(-len(texts) // FRAGMENTS))
     say("starting Spark")
     _warm_up()
-    results = [_race_builds(master, positions, rounds) for positions in (False, True)]
-    results += [_race_merges(master, positions, rounds) for positions in (False, True)]
+    results = [_race_builds(master, positions, turns) for positions in (False, True)]
+    results += [_race_merges(master, positions, turns) for positions in (False, True)]
     report_grids(
         "text-build",
         f"Inverted index, {len(texts):,} texts, {size:.0f} MiB",
         [Grid(HEADER, results)],
-        note="Medians of runs in turns; the spread is from the fastest to the slowest."
-        f" {source}, {FRAGMENTS} fragments, default tokenizer: simple, English stems and stop words.",
+        note=f"{source}, {FRAGMENTS} fragments, default tokenizer: simple, English stems and stop words.",
         packages=["numba", "PyStemmer"],
         keep=choice.keep,
     )
@@ -72,7 +71,7 @@ def _warm_up() -> None:
     pennon.open(uri).create_index("text", "INVERTED", with_position=True, rows_per_task=100)
 
 
-def _race_builds(master: str, positions: bool, rounds: int) -> tuple[object, ...]:
+def _race_builds(master: str, positions: bool, turns: int) -> tuple[object, ...]:
     ours, theirs = _copied(master, "texts-pennon.lance"), _copied(master, "texts-pylance.lance")
 
     def by_pennon() -> None:
@@ -86,10 +85,10 @@ def _race_builds(master: str, positions: bool, rounds: int) -> tuple[object, ...
         dataset.create_scalar_index("text", "INVERTED", name=NAME, replace=True, with_position=positions)
 
     label = f"build, {'with' if positions else 'without'} positions"
-    return _compared(label, in_turns({"pylance": by_pylance, "pennon": by_pennon}, rounds))
+    return _compared(label, interleaved({"pylance": by_pylance, "pennon": by_pennon}, turns))
 
 
-def _race_merges(master: str, positions: bool, rounds: int) -> tuple[object, ...]:
+def _race_merges(master: str, positions: bool, turns: int) -> tuple[object, ...]:
     """Each run has a fresh copy of a table whose fragments have a segment each; copying takes no part."""
     segmented = _copied(master, "texts-segments.lance")
     for fragment in lance.dataset(segmented).get_fragments()[:DELTAS]:
@@ -100,27 +99,21 @@ def _race_merges(master: str, positions: bool, rounds: int) -> tuple[object, ...
         "pennon": lambda uri: pennon.open(uri).optimize_indices(num_indices_to_merge=DELTAS),
     }
     taken: dict[str, list[float]] = {name: [] for name in merges}
-    for _ in range(rounds):
+    for _ in range(turns):
         for name, merge in merges.items():
             uri = _copied(segmented, "texts-merged.lance")
             # Both merge what there is with a few new rows, without which pylance has nothing to do.
             lance.write_dataset(pa.table({"text": ["a few new words"] * 10}), uri, mode="append")
-            seconds = in_turns({name: lambda merge=merge, uri=uri: merge(uri)}, 1)
-            taken[name] += seconds[name]
+            seconds = interleaved({name: lambda merge=merge, uri=uri: merge(uri)}, 1)
+            taken[name] += seconds[name].turns
     label = f"merge of {DELTAS} deltas, {'with' if positions else 'without'} positions"
-    return _compared(label, taken)
+    return _compared(label, {name: Timing(tuple(seconds)) for name, seconds in taken.items()})
 
 
-def _compared(label: str, taken: dict[str, list[float]]) -> tuple[object, ...]:
-    say(f"{label}: {taken}")
-    stock, ours = taken["pylance"], taken["pennon"]
-    return (
-        label,
-        *(f"{median(stock):.2f}", f"{min(stock):.2f} to {max(stock):.2f}"),
-        *(f"{median(ours):.2f}", f"{min(ours):.2f} to {max(ours):.2f}"),
-        f"{median(stock) / median(ours):.2f}",
-        len(stock),
-    )
+def _compared(label: str, taken: dict[str, Timing]) -> tuple[object, ...]:
+    theirs, ours = taken["pylance"], taken["pennon"]
+    say(f"{label}: {theirs:.2f}, {ours:.2f}")
+    return label, f"{theirs:.2f}", f"{ours:.2f}", f"{theirs.over(ours):.2f}"
 
 
 def _copied(source: str, name: str) -> str:

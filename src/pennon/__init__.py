@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     from pennon.jobs.update_column import UpdatePlan
     from pennon.query.catalog import Skipped
     from pennon.query.filter.reading import FilterLike
+    from pennon.query.hybrid.run import HybridOptions
     from pennon.query.inventory import Index, IndexList, ReuseInfo, ReuseVersionInfo, Segment
     from pennon.query.scan.explain import Explanation, IndexUse
     from pennon.query.scan.request import ColumnOrdering, ColumnsLike, ScanOptions
     from pennon.query.search.explain import FilterUse, SearchExplanation, SegmentUse
     from pennon.query.search.request import SearchOptions, VectorLike
     from pennon.query.text.explain import TextExplanation
+    from pennon.query.text.request import TextColumns, TextLike, TextOptions
     from pennon.table import Table
     from pennon.table import open_table as open
 
@@ -65,6 +67,7 @@ __all__ = [
     "FilterLike",
     "FilterUse",
     "Finding",
+    "HybridOptions",
     "Index",
     "IndexEffect",
     "IndexList",
@@ -99,7 +102,10 @@ __all__ = [
     "Status",
     "Subscription",
     "Table",
+    "TextColumns",
     "TextExplanation",
+    "TextLike",
+    "TextOptions",
     "TrimPlan",
     "TrimResult",
     "UpdatePlan",
@@ -132,6 +138,7 @@ _MODULES = {
     "FilterLike": "pennon.query.filter.reading",
     "FilterUse": "pennon.query.search.explain",
     "Finding": "pennon.jobs.audit.report",
+    "HybridOptions": "pennon.query.hybrid.run",
     "Index": "pennon.query.inventory",
     "IndexEffect": "pennon.jobs.compact.plan",
     "IndexList": "pennon.query.inventory",
@@ -166,7 +173,10 @@ _MODULES = {
     "Status": "pennon.jobs.maintain",
     "Subscription": "pennon.events",
     "Table": "pennon.table",
+    "TextColumns": "pennon.query.text.request",
     "TextExplanation": "pennon.query.text.explain",
+    "TextLike": "pennon.query.text.request",
+    "TextOptions": "pennon.query.text.request",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
     "UpdatePlan": "pennon.jobs.update_column",

@@ -20,7 +20,7 @@ EVENTS = ("stage_started", "stage_advanced", "stage_finished")
 
 
 def choose_listener(progress: ProgressListener | bool | None) -> ProgressListener | None:
-    """The listener that `progress=` asks for: None shows progress where a person waits, a bool always or never.
+    """The listener that `progress=` selects: None shows progress where a person waits, a bool always or never.
 
     Raises:
         InvalidArgument: neither a bool nor a listener.

@@ -1,4 +1,4 @@
-"""Where files of a branch or a shallow clone lie that it shares with the table it was made of.
+"""The places of files that a branch or a shallow clone shares with the table it was made of.
 
 A base path is text from a manifest. It is used only where the table itself could be: in the same kind of store, and
 without steps out of the directory it names. pylance resolves a relative one against the working directory.
@@ -16,7 +16,7 @@ from pennon.secrets import redact_address
 
 @dataclass(frozen=True, slots=True)
 class BasePath:
-    """Where files of a branch or a shallow clone lie that it shares with another table. Only below the root of a table
+    """The place of files that a branch or a shallow clone shares with another table. Only below the root of a table
     are there deletion files and indices; other places hold nothing but data files."""
 
     path: str

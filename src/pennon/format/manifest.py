@@ -47,7 +47,7 @@ class DeletionFile:
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """A horizontal slice of the table. `field_files` names the data file that holds each field id; lists and structs
-    are not in it, only what is below them. `was_replaced` where a column lies in a newer file than it did first."""
+    are not in it, only what is below them. `was_replaced` if a column is in a newer file than at first."""
 
     id: int
     physical_rows: int
@@ -168,7 +168,7 @@ def manifest_paths(store: Store) -> dict[int, str]:
 
 
 def parse_manifest(content: bytes, where: str, location: Location | None = None) -> Manifest:
-    """`location` is the table's, below which the files of segments lie that do not lie in another table."""
+    """`location` is the table's; the files of segments are below it unless they are in another table."""
     proto, indices = manifest_protos(content, where)
     bases = {base.id: BasePath(base.path, base.is_dataset_root) for base in proto.base_paths}
     segments = segments_from_proto(indices)
@@ -190,7 +190,7 @@ def parse_manifest(content: bytes, where: str, location: Location | None = None)
 
 
 def _rooted(segment: IndexSegment, bases: Mapping[int, BasePath], location: Location) -> IndexSegment:
-    """A segment whose files lie in another table, with the root of that table; without, where that is refused."""
+    """A segment whose files are in another table, with the root of that table; without, where that is refused."""
     base = bases.get(segment.base_id) if segment.base_id is not None else None
     if base is None or segment.base_id is None or why_refused(location, segment.base_id, base) is not None:
         return segment

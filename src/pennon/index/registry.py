@@ -67,7 +67,7 @@ def kind_of(segment: IndexSegment) -> IndexKind | None:
 
 def stores_addresses(snapshot: Snapshot, segment: IndexSegment) -> bool:
     """Whether the ids in a segment's files are row addresses, which compactions change; they are stable row ids
-    otherwise. Nothing is known of kinds that nobody here has heard of: addresses is the safe answer."""
+    otherwise. For unknown kinds the safe answer is addresses."""
     stable, kind = snapshot.manifest.has_stable_row_ids, kind_of(segment)
     if kind is not None:
         return kind.stores_addresses(segment.index_version, stable)

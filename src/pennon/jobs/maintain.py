@@ -72,7 +72,7 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
-class Decision:
+class Decision(Displayed):
     """One step: whether it is due, the reason, and the result; `outcome` is empty in a dry run. `figures` are the
     numbers in both sentences."""
 

@@ -362,6 +362,8 @@ class MaintenanceVerbs(TableHandle):
             Rows, fragments, every index with its coverage, segments and their measures, what `maintain` would do, and
             the history of the indices, as `pennon report --output json` prints them.
 
+        Raises:
+            TableNotFound: the table, or this version of it, is gone.
         """
         return to_data(collect(self._snapshot))
 

@@ -14,14 +14,14 @@ from pennon.query.hybrid.run import HybridOptions, HybridRequest, search_hybrid
 from pennon.query.scan.request import ScanRequest, check_request
 from pennon.query.search.request import VectorLike
 from pennon.query.text.explain import TextExplanation, explain_text
-from pennon.query.text.request import ColumnLike, TextLike, TextOptions, TextQuery, TextRequest
+from pennon.query.text.request import TextColumns, TextLike, TextOptions, TextQuery, TextRequest
 from pennon.query.text.run import search_text, search_text_batch
 from pennon.table.handle import TableHandle
 
 
 class TextVerbs(TableHandle):
     def search_text(
-        self, column: ColumnLike, query: TextQuery, k: int = 10, **options: Unpack[TextOptions]
+        self, column: TextColumns, query: TextQuery, k: int = 10, **options: Unpack[TextOptions]
     ) -> pa.Table:
         """The k rows that match a query best, the best first, with their BM25 `_score` as pylance computes it.
 
@@ -49,7 +49,7 @@ class TextVerbs(TableHandle):
         return search_text(self._indices(), self._text_request(k, options), column, query, options)
 
     def search_text_batch(
-        self, column: ColumnLike, queries: Sequence[TextQuery], k: int = 10, **options: Unpack[TextOptions]
+        self, column: TextColumns, queries: Sequence[TextQuery], k: int = 10, **options: Unpack[TextOptions]
     ) -> pa.Table:
         """The best rows of many queries at once, numbered by the column `query_index`. Posting lists are read once for
         all queries, and so are the rows that no index covers.
@@ -71,7 +71,7 @@ class TextVerbs(TableHandle):
     def search_hybrid(
         self,
         vector: tuple[str, VectorLike],
-        text: tuple[ColumnLike, TextQuery],
+        text: tuple[TextColumns, TextQuery],
         k: int = 10,
         **options: Unpack[HybridOptions],
     ) -> pa.Table:
@@ -101,7 +101,7 @@ class TextVerbs(TableHandle):
     def search_hybrid_batch(
         self,
         vectors: tuple[str, VectorLike],
-        texts: tuple[ColumnLike, Sequence[TextQuery]],
+        texts: tuple[TextColumns, Sequence[TextQuery]],
         k: int = 10,
         **options: Unpack[HybridOptions],
     ) -> pa.Table:
@@ -123,7 +123,7 @@ class TextVerbs(TableHandle):
 
     def explain_search_text(
         self,
-        column: ColumnLike,
+        column: TextColumns,
         query: TextLike,
         k: int | None = 10,
         *,
@@ -142,6 +142,10 @@ class TextVerbs(TableHandle):
 
         Returns:
             A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            InvalidArgument: a query or an option that a search does not take.
+            UnsupportedColumn: a column that does not hold text.
         """
         request = self._text_request(k, options)
         return explain_text(self._indices(), request, column, query, options, analyze)

@@ -17,7 +17,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.bitmap.files import BitmapFile
 from pennon.index.bitmap.options import Bitmap, LabelList
 from pennon.index.bitmap.row_map import EMPTY_MAP, Maps
-from pennon.index.bitmap.segment import BitmapSegment, LabelListSegment, asks_for_nulls
+from pennon.index.bitmap.segment import BitmapSegment, LabelListSegment, is_null_test
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition, HasLabels
 from pennon.index.fragment_reuse.reading import FragmentReuse
@@ -91,7 +91,7 @@ class LabelListKind(BitmapKind):
 
     def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
         if isinstance(condition, ColumnRanges):
-            return Precision.EXACT if asks_for_nulls(condition) else None
+            return Precision.EXACT if is_null_test(condition) else None
         return Precision.EXACT if isinstance(condition, HasLabels) and condition.labels else None
 
     def key_type(self, type_: pa.DataType) -> pa.DataType:

@@ -190,14 +190,14 @@ class LabelListSegment(BitmapSegment):
         return None
 
     def search(self, condition: Condition) -> RowSet:
-        if isinstance(condition, ColumnRanges) and asks_for_nulls(condition):
+        if isinstance(condition, ColumnRanges) and is_null_test(condition):
             return self._null_lists() if condition.nulls else _without(self._everything(), self._null_lists())
         labels = _labels(condition)
         found = self._current(self._having(labels))
         return _without(self._everything(), found | self._null_lists()) if labels.negated else found
 
     def estimate(self, condition: Condition) -> Estimate:
-        if isinstance(condition, ColumnRanges) and asks_for_nulls(condition):
+        if isinstance(condition, ColumnRanges) and is_null_test(condition):
             found, runs = _counts(self._null_lists())
             return Estimate(1, found, runs) if condition.nulls else Estimate(1, self._covered, runs + 1)
         labels = _labels(condition)
@@ -237,7 +237,7 @@ class LabelListSegment(BitmapSegment):
         return rows
 
 
-def asks_for_nulls(condition: ColumnRanges) -> bool:
+def is_null_test(condition: ColumnRanges) -> bool:
     """Whether a condition is IS NULL or IS NOT NULL."""
     return not condition.spans if condition.nulls else condition.is_everything
 

@@ -68,7 +68,7 @@ class Checksums:
 
 
 class ZoneSum:
-    """The checksum of zones that are added in the order of the file. What lies below a NULL does not count."""
+    """The checksum of zones that are added in the order of the file. The bytes below a NULL do not count."""
 
     def __init__(self) -> None:
         self._digesters: dict[tuple[int, str], Digester] = {}

@@ -6,7 +6,7 @@
 `bloomfilter.lance`: fragment_id, zone_start, zone_length (uint64), has_null (bool), bloom_filter_data (binary).
 Metadata: `bloomfilter_item`, `bloomfilter_probability`, `null_bitmap`.
 
-Both have checksums besides (`checksums`). Row ids are addresses, also on tables with stable row ids.
+Both also have checksums (`checksums`). Row ids are addresses, also on tables with stable row ids.
 """
 
 from __future__ import annotations

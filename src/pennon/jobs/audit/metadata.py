@@ -54,11 +54,11 @@ def check_coverage(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse
         listed = BitMap(trusted_coverage(segment))
         moved = reuse.effective(listed) if reuse else listed
         if changed := changed_in_place(segment, snapshot, moved & snapshot.manifest.live):
-            said = (
+            problem = (
                 f"it claims to cover {plural(len(changed), 'fragment')} ({some(changed)}) whose column was changed in"
                 " place since: pylance returns the old values"
             )
-            findings.append(Finding(Severity.ERROR, index.name, (segment.uuid,), said, REBUILT, Action.REBUILD))
+            findings.append(Finding(Severity.ERROR, index.name, (segment.uuid,), problem, REBUILT, Action.REBUILD))
         gone = moved - snapshot.manifest.live
         if gone:
             problem = f"it covers {plural(len(gone), 'fragment')} that left the table ({some(gone)})"

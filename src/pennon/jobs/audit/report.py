@@ -26,7 +26,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Displayed):
     """`action` is the action of a repair; None if it cannot help. `index` is None for findings about the table.
     `figures` are the numbers in `problem`."""
 

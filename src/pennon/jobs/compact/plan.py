@@ -66,7 +66,7 @@ class Effect(StrEnum):
 
 
 @dataclass(frozen=True)
-class IndexEffect:
+class IndexEffect(Displayed):
     """What happens to segments of an index."""
 
     index: str

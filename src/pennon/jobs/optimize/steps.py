@@ -14,7 +14,7 @@ from pennon.wording import human_bytes, in_line, in_lines, plural
 
 
 @dataclass(frozen=True)
-class IndexStep:
+class IndexStep(Displayed):
     """What will be done to one index.
 
     `merged` segments leave the table for one new segment, which also covers `new` fragments; so do `discarded` ones,

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
+from pennon.display import Displayed
 from pennon.format.lance_file import ReadCounter, counting_reads
 from pennon.index.inverted.query import Boolean, Query
 from pennon.query.catalog import Catalog, Skipped, UnusableSegment
@@ -17,7 +18,7 @@ from pennon.query.scan.explain import some_ids
 from pennon.query.search.explain import FilterUse, filter_use
 from pennon.query.search.prefilter import Prefilter
 from pennon.query.text.column_search import ColumnSearch
-from pennon.query.text.request import ColumnLike, TextLike, TextQuestion, TextRequest, read_question
+from pennon.query.text.request import TextColumns, TextLike, TextQuestion, TextRequest, read_question
 from pennon.query.text.run import find_texts, text_table, usable_columns
 from pennon.query.text.scanned import ScannedTexts
 from pennon.query.text.source import exclude
@@ -68,7 +69,7 @@ class TextColumnUse:
 
 
 @dataclass(frozen=True)
-class TextExplanation:
+class TextExplanation(Displayed):
     """The plan of a text search. The last three figures are there when it was run (`analyze=True`)."""
 
     table: str
@@ -105,7 +106,7 @@ class TextExplanation:
 def explain_text(
     catalog: Catalog,
     request: TextRequest,
-    column: ColumnLike,
+    column: TextColumns,
     query: TextLike,
     options: Mapping[str, Any],
     analyze: bool = False,
