@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pennon.query.search.explain import FilterUse, SearchExplanation, SegmentUse
     from pennon.query.search.request import SearchOptions, VectorLike
     from pennon.query.text.explain import TextExplanation
-    from pennon.query.text.request import TextColumns, TextLike, TextOptions
+    from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
     from pennon.table import Table
     from pennon.table import open_table as open
 
@@ -102,7 +102,7 @@ __all__ = [
     "Status",
     "Subscription",
     "Table",
-    "TextColumns",
+    "TextColumnsLike",
     "TextExplanation",
     "TextLike",
     "TextOptions",
@@ -173,7 +173,7 @@ _MODULES = {
     "Status": "pennon.jobs.maintain",
     "Subscription": "pennon.events",
     "Table": "pennon.table",
-    "TextColumns": "pennon.query.text.request",
+    "TextColumnsLike": "pennon.query.text.request",
     "TextExplanation": "pennon.query.text.explain",
     "TextLike": "pennon.query.text.request",
     "TextOptions": "pennon.query.text.request",

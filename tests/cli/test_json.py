@@ -36,6 +36,12 @@ CALLS: dict[str, list[tuple[list[str], str]]] = {
         (["URI", "v", "--like", "id = 1", "--explain"], "planned"),
         (["URI", "v", "--like", "id = 1", "--analyze"], "done"),
     ],
+    "search-text": [
+        (["URI", "t", "word"], "done"),
+        (["URI", "t", "word", "--explain"], "planned"),
+        (["URI", "t", "word", "--analyze"], "done"),
+    ],
+    "search-hybrid": [(["URI", "v", "t", "word", "--like", "id = 1"], "done")],
     "indices": [(["URI"], "done")],
     "update-column": [
         (["URI", "part", "part + 1", "--dry-run"], "planned"),
@@ -59,6 +65,7 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("PENNON_ENGINE", "local")
     path = str(tmp_path / "t.lance")
     columns = {"id": range(ROWS), "part": [number % 7 for number in range(ROWS)], "v": to_lists(clustered(ROWS, 8, 0))}
+    columns["t"] = [f"word number{number}" for number in range(ROWS)]
     lance.write_dataset(pa.table(columns), path, max_rows_per_file=100)
     return path
 
@@ -72,7 +79,6 @@ def test_every_verb_has_a_status(uri: str) -> None:
 
 def test_every_verb_is_tested() -> None:
     listed = {verb.name for _, verbs in main.purposes for verb in verbs}  # pyright: ignore[reportAttributeAccessIssue]
-    # `search-text` and others that are added must have a status, too.
     assert listed - OTHERS - {"knn-join"} <= CALLS.keys()
 
 

@@ -29,7 +29,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 def ids(*arguments: str) -> list[int]:
     found = run(*arguments, "--output", "json")
     assert found.exit_code == 0, found.output
-    return sorted(row["id"] for row in json.loads(found.output))
+    return sorted(row["id"] for row in json.loads(found.output)["rows"])
 
 
 def test_search_text(uri: str) -> None:
@@ -48,7 +48,7 @@ def test_search_text(uri: str) -> None:
 def test_search_hybrid(uri: str) -> None:
     search = ("search-hybrid", uri, "v", "body", "fox")
     found = run(*search, "--vector", "[0, 1, 0, 0]", "--k", "3", "--output", "json")
-    rows = json.loads(found.output)
+    rows = json.loads(found.output)["rows"]
     assert rows[0]["id"] == 1
     assert (rows[0]["_vector_rank"], rows[0]["_text_rank"]) == (1, 1)
     assert "v" not in rows[0]

@@ -201,7 +201,7 @@ def _followed(result: Any, index: str, before: View, after: View) -> str:
 def _audited(result: Any, index: str, before: View, after: View) -> str:
     assert result.ok, str(result)
     passed_over = [
-        finding for finding in result.findings if finding.index == index and "not looked at" in finding.problem
+        finding for finding in result.findings if finding.index == index and "not audited" in finding.problem
     ]
     return "passed over" if passed_over else "checked"
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
@@ -22,6 +22,9 @@ from pennon.query.scan.explain import Explanation
 from pennon.query.search.explain import SearchExplanation
 from pennon.secrets import redact
 from pennon.wording import escape_controls, human_bytes, in_json, in_line, percent, plural
+
+if TYPE_CHECKING:
+    from pennon.query.text.explain import TextExplanation
 
 
 class Screen(Console):
@@ -133,7 +136,7 @@ def print_found(rows: pa.Table, **more: int) -> None:
     print_json({"status": "done", "count": rows.num_rows, **more, "rows": rows.to_pylist()})
 
 
-def print_explanation(explanation: Explanation | SearchExplanation, output: str) -> None:
+def print_explanation(explanation: Explanation | SearchExplanation | TextExplanation, output: str) -> None:
     """How a query would run, or ran."""
     if output == "json":
         status = "planned" if explanation.seconds is None else "done"

@@ -52,10 +52,10 @@ def search_text(
     options |= {"filter": filter_, "columns": names(columns)}
     if explained or analyze:
         explanation = table.explain_search_text(_columns(column), query, k, analyze=analyze, **options)
-        render.print_json(explanation.to_dict()) if output == "json" else render.console.print(str(explanation))
+        render.print_explanation(explanation, output)
         return
     rows = table.search_text(_columns(column), query, k, **options)
-    render.print_json(rows.to_pylist()) if output == "json" else render.print_rows(rows)
+    render.print_found(rows) if output == "json" else render.print_rows(rows)
 
 
 @verb(
@@ -94,7 +94,7 @@ def search_hybrid(
     shown = names(columns) or [name for name in table.schema.names if name != vector_column]
     options |= {"filter": filter_, "columns": shown, "weights": _numbers(weights)}
     rows = table.search_hybrid((vector_column, query), (_columns(text_column), text), k, **options)
-    render.print_json(rows.to_pylist()) if output == "json" else render.print_rows(rows)
+    render.print_found(rows) if output == "json" else render.print_rows(rows)
 
 
 def _columns(text: str) -> list[str] | None:

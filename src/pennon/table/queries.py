@@ -18,13 +18,15 @@ from pennon.query.scan.request import ColumnsLike, ScanOptions, ScanRequest
 from pennon.query.search.explain import SearchExplanation, explain_search
 from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
-from pennon.query.text.explain import TextExplanation
-from pennon.query.text.request import TextLike
 from pennon.table.arguments import check_flags, check_texts
 from pennon.table.text_queries import TextVerbs
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
+
+if TYPE_CHECKING:  # see `text_queries`
+    from pennon.query.text.explain import TextExplanation
+    from pennon.query.text.request import TextLike
 
 
 class QueryVerbs(TextVerbs):

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument
 from pennon.query.filter.reading import FilterLike, filter_text
-from pennon.query.hybrid.run import HybridOptions, HybridRequest, search_hybrid
 from pennon.query.scan.request import ScanRequest, check_request
 from pennon.query.search.request import VectorLike
-from pennon.query.text.explain import TextExplanation, explain_text
-from pennon.query.text.request import TextColumns, TextLike, TextOptions, TextQuery, TextRequest
-from pennon.query.text.run import search_text, search_text_batch
 from pennon.table.handle import TableHandle
+
+# Imported when texts are searched: the kernels of inverted indices take seconds to load, and every table imports this.
+if TYPE_CHECKING:
+    from pennon.query.hybrid.run import HybridOptions
+    from pennon.query.text.explain import TextExplanation
+    from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions, TextQuery, TextRequest
 
 
 class TextVerbs(TableHandle):
     def search_text(
-        self, column: TextColumns, query: TextQuery, k: int = 10, **options: Unpack[TextOptions]
+        self, column: TextColumnsLike, query: TextQuery, k: int = 10, **options: Unpack[TextOptions]
     ) -> pa.Table:
         """The k rows that match a query best, the best first, with their BM25 `_score` as pylance computes it.
 
@@ -46,10 +48,12 @@ class TextVerbs(TableHandle):
                 and none has an index.
             InvalidFilter: the filter does not parse, or has no meaning over this table.
         """
+        from pennon.query.text.run import search_text  # noqa: PLC0415
+
         return search_text(self._indices(), self._text_request(k, options), column, query, options)
 
     def search_text_batch(
-        self, column: TextColumns, queries: Sequence[TextQuery], k: int = 10, **options: Unpack[TextOptions]
+        self, column: TextColumnsLike, queries: Sequence[TextQuery], k: int = 10, **options: Unpack[TextOptions]
     ) -> pa.Table:
         """The best rows of many queries at once, numbered by the column `query_index`. Posting lists are read once for
         all queries, and so are the rows that no index covers.
@@ -66,12 +70,14 @@ class TextVerbs(TableHandle):
         Raises:
             InvalidArgument: one query instead of several, and as for `search_text`.
         """
+        from pennon.query.text.run import search_text_batch  # noqa: PLC0415
+
         return search_text_batch(self._indices(), self._text_request(k, options), column, queries, options)
 
     def search_hybrid(
         self,
         vector: tuple[str, VectorLike],
-        text: tuple[TextColumns, TextQuery],
+        text: tuple[TextColumnsLike, TextQuery],
         k: int = 10,
         **options: Unpack[HybridOptions],
     ) -> pa.Table:
@@ -101,7 +107,7 @@ class TextVerbs(TableHandle):
     def search_hybrid_batch(
         self,
         vectors: tuple[str, VectorLike],
-        texts: tuple[TextColumns, Sequence[TextQuery]],
+        texts: tuple[TextColumnsLike, Sequence[TextQuery]],
         k: int = 10,
         **options: Unpack[HybridOptions],
     ) -> pa.Table:
@@ -123,7 +129,7 @@ class TextVerbs(TableHandle):
 
     def explain_search_text(
         self,
-        column: TextColumns,
+        column: TextColumnsLike,
         query: TextLike,
         k: int | None = 10,
         *,
@@ -147,12 +153,16 @@ class TextVerbs(TableHandle):
             InvalidArgument: a query or an option that a search does not take.
             UnsupportedColumn: a column that does not hold text.
         """
+        from pennon.query.text.explain import explain_text  # noqa: PLC0415
+
         request = self._text_request(k, options)
         return explain_text(self._indices(), request, column, query, options, analyze)
 
     def _search_hybrid(
         self, vector: object, text: object, k: int, options: Mapping[str, Any], *, many: bool
     ) -> pa.Table:
+        from pennon.query.hybrid.run import HybridRequest, search_hybrid  # noqa: PLC0415
+
         (column, query), (text_column, words) = _pair("vector", vector), _pair("text", text)
         options = {**options, "filter": self._text(options.get("filter"))}
         request = HybridRequest.of(column, text_column, k, options)
@@ -160,6 +170,9 @@ class TextVerbs(TableHandle):
 
     def _scan_text(self, full_text: TextLike, scan: ScanRequest) -> pa.Table:
         """All matches, or those that limit and offset leave."""
+        from pennon.query.text.request import TextRequest  # noqa: PLC0415
+        from pennon.query.text.run import search_text  # noqa: PLC0415
+
         if scan.order_by or scan.fragments is not None or scan.include_deleted_rows or scan.expressions is not None:
             raise InvalidArgument(
                 "full_text does not combine with order_by, fragments, include_deleted_rows or SQL expressions",
@@ -179,6 +192,8 @@ class TextVerbs(TableHandle):
         return search_text(self._indices(), request, None, full_text, {})
 
     def _text_request(self, k: int | None, options: Mapping[str, Any]) -> TextRequest:
+        from pennon.query.text.request import TextRequest  # noqa: PLC0415
+
         return TextRequest.of(k, {**options, "filter": self._text(options.get("filter"))})
 
     def _text(self, filter: FilterLike | None) -> str | None:

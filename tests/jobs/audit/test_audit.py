@@ -196,8 +196,8 @@ def swap(uri: str, name: str) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[str, str], None], str]] = {
     "deleted": (lambda uri, name: files_of(uri, name)[0].unlink(), "is missing"),
-    "truncated": (lambda uri, name: truncate(files_of(uri, name)[0]), "bytes, its index recorded"),
-    "swapped": (swap, "bytes, its index recorded|does not match the lookup"),
+    "truncated": (lambda uri, name: truncate(files_of(uri, name)[0]), "bytes, but its index recorded"),
+    "swapped": (swap, "bytes, but its index recorded|does not match the lookup"),
     "disordered": (
         lambda uri, name: rewrite(uri, name, lambda t: t.take(list(range(t.num_rows))[::-1])),
         "does not match the lookup",

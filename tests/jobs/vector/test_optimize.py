@@ -278,7 +278,7 @@ def test_partitions_that_hold_next_to_nothing_are_joined(tmp_path: Path) -> None
     dataset.delete(f"id in ({', '.join(map(str, gone['id'].to_numpy()[mask]))})")
     table.refresh().optimize_indices(num_indices_to_merge=2)
     plan = table.optimize_indices().plan
-    assert "next to nothing" in plan.steps[0].reason
+    assert "nearly empty" in plan.steps[0].reason
     [files] = segments(table)
     assert files.layout.rows == lance.dataset(table.uri).count_rows()
     assert files.ivf.num_partitions < 30

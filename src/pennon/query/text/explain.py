@@ -18,7 +18,7 @@ from pennon.query.scan.explain import some_ids
 from pennon.query.search.explain import FilterUse, filter_use
 from pennon.query.search.prefilter import Prefilter
 from pennon.query.text.column_search import ColumnSearch
-from pennon.query.text.request import TextColumns, TextLike, TextQuestion, TextRequest, read_question
+from pennon.query.text.request import TextColumnsLike, TextLike, TextQuestion, TextRequest, read_question
 from pennon.query.text.run import find_texts, text_table, usable_columns
 from pennon.query.text.scanned import ScannedTexts
 from pennon.query.text.source import exclude
@@ -106,7 +106,7 @@ class TextExplanation(Displayed):
 def explain_text(
     catalog: Catalog,
     request: TextRequest,
-    column: TextColumns,
+    column: TextColumnsLike,
     query: TextLike,
     options: Mapping[str, Any],
     analyze: bool = False,

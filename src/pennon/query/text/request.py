@@ -22,7 +22,7 @@ SCORE = "_score"
 TextQuery = str | Query
 TextLike = TextQuery | Mapping[str, Any]
 # A column, several of which the best counts, or None for all that have an index.
-TextColumns = str | Sequence[str] | None
+TextColumnsLike = str | Sequence[str] | None
 
 _OF_WORDS = ("operator", "fuzziness", "max_expansions", "prefix_length")
 
@@ -101,7 +101,7 @@ class TextQuestion:
 def read_question(
     snapshot: Snapshot,
     request: TextRequest,
-    column: TextColumns,
+    column: TextColumnsLike,
     queries: Sequence[TextLike],
     options: Mapping[str, Any] | None = None,
 ) -> TextQuestion:
@@ -125,7 +125,7 @@ def columns_of(query: Query) -> list[str]:
     return list(dict.fromkeys(name for name in found if name is not None))
 
 
-def _read_query(snapshot: Snapshot, column: TextColumns, given: TextLike, words: Mapping[str, Any]) -> Query:
+def _read_query(snapshot: Snapshot, column: TextColumnsLike, given: TextLike, words: Mapping[str, Any]) -> Query:
     if isinstance(given, Mapping):
         unknown = given.keys() - {"query", "columns"}
         if unknown or "query" not in given:
@@ -154,7 +154,7 @@ def _of_words(given: object, words: Mapping[str, Any]) -> Query:
     return query
 
 
-def _columns(snapshot: Snapshot, column: TextColumns) -> list[str]:
+def _columns(snapshot: Snapshot, column: TextColumnsLike) -> list[str]:
     """The columns of a query that names none."""
     if isinstance(column, str):
         return [column]

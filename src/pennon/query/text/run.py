@@ -18,7 +18,7 @@ from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.prefilter import Prefilter, ScanPart
 from pennon.query.search.result_table import rows_table
 from pennon.query.text.column_search import ColumnSearch
-from pennon.query.text.request import SCORE, TextColumns, TextLike, TextQuestion, TextRequest, read_question
+from pennon.query.text.request import SCORE, TextColumnsLike, TextLike, TextQuestion, TextRequest, read_question
 from pennon.query.text.scanned import ScannedTexts
 from pennon.query.text.source import TextSource, exclude, find_source
 from pennon.query.text.wanted import WantedTerms, leaves_on
@@ -34,7 +34,7 @@ class TextTrace:
 
 
 def search_text(
-    catalog: Catalog, request: TextRequest, column: TextColumns, query: TextLike, options: Mapping[str, Any]
+    catalog: Catalog, request: TextRequest, column: TextColumnsLike, query: TextLike, options: Mapping[str, Any]
 ) -> pa.Table:
     """The rows that match a query best, the best first."""
     question = read_question(catalog.snapshot, request, column, [query], options)
@@ -45,7 +45,7 @@ def search_text(
 def search_text_batch(
     catalog: Catalog,
     request: TextRequest,
-    column: TextColumns,
+    column: TextColumnsLike,
     queries: Any,
     options: Mapping[str, Any],
 ) -> pa.Table:
