@@ -51,6 +51,7 @@ def test_everything_else_is_done(uri: str, told: bool, remap: str) -> None:
         table.optimize_indices()
         lance.dataset(uri).delete("id % 5 = 0")
         table.refresh()
+        covered = _rows_covered(uri)
         table.compact(remap=remap)
         if remap == "deferred":
             table.catch_up_indices()
@@ -59,7 +60,12 @@ def test_everything_else_is_done(uri: str, told: bool, remap: str) -> None:
         assert {index.name: index.coverage for index in table.indices()}["k_idx"] == 1.0
         assert table.count("k = 3") == lance.dataset(uri).to_table(filter="k = 3").num_rows
         assert table.audit().ok
-    [kept] = [index for index in lance.dataset(uri).describe_indices() if index.name == "v_idx"]
-    assert kept.num_rows_indexed == lance.dataset(uri).count_rows()
+    assert _rows_covered(uri) == covered > 0
     query = {"column": "v", "q": np.zeros(16, np.uint8), "k": 5, "metric": "hamming"}
     assert lance.dataset(uri).to_table(nearest=query, columns=["id"]).num_rows == 5
+
+
+def _rows_covered(uri: str) -> int:
+    """Live rows that pylance finds through its index."""
+    [index] = [index for index in lance.dataset(uri).describe_indices() if index.name == "v_idx"]
+    return index.num_rows_indexed
