@@ -1,1 +1,1 @@
-"""Measurements against stock pylance, in one run, interleaved. `python -m bench` lists them."""
+"""Measurements against pylance, in one run, interleaved. `python -m bench` lists them."""

@@ -1,7 +1,7 @@
 """Run the named measurements, all quick ones by default: `python -m bench build_int64 merge_lookups`.
 
-Those of vectors take a size, kinds of index and rounds for a trial, whose result is printed but not kept:
-`python -m bench vector-build --rows 20000 --kinds IVF_PQ,IVF_SQ --rounds 1`.
+Those of vectors take a size, kinds of index and turns for a trial, whose result is printed but not kept:
+`python -m bench vector-build --rows 20000 --kinds IVF_PQ,IVF_SQ --turns 1`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from bench import (
     lookup,
     maintenance,
     query,
+    scalar_build,
+    text_build,
     vector_build,
     vector_memory,
     vector_recall,
@@ -40,6 +42,7 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "vector-recall": vector_recall.vector_recall,
     "vector-memory": vector_memory.vector_memory,
     "knn-join": knn_join.knn_join,
+    "scalar-build": scalar_build.scalar_build,
     "optimize": maintenance.optimize,
     "compact": maintenance.compact,
     "latency": maintenance.latency,
@@ -47,25 +50,26 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "btree-memory": btree_memory.btree_memory,
     "growth": growth.growth,
     "limits": limits.limits,
+    "text-build": text_build.text_build,
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join([*QUICK, *LONG, *VECTORS]))
-    parser.add_argument("--rows", type=int, help="rows of the table of vectors")
+    parser.add_argument("--rows", type=int, help="rows of the table of vectors or texts")
     parser.add_argument("--kinds", default="", help="kinds of vector index, with commas between them")
     parser.add_argument("--metrics", default="", help="metrics of vector-recall, with commas between them")
-    parser.add_argument("--rounds", type=int, help="the best of so many; for vector-recall, the mean of so many builds")
-    said = parser.parse_args()
-    names = said.names or list(QUICK)
+    parser.add_argument("--turns", type=int, help="how often each is measured; for vector-recall, how many builds")
+    given = parser.parse_args()
+    names = given.names or list(QUICK)
     unknown = [name for name in names if name not in QUICK | LONG | VECTORS]
     if unknown:
         sys.exit(f"unknown: {', '.join(unknown)}; there are: {', '.join(QUICK | LONG | VECTORS)}")
-    kinds, metrics = filter(None, said.kinds.upper().split(",")), filter(None, said.metrics.split(","))
-    choice = Choice(said.rows, tuple(kinds), tuple(metrics), said.rounds)
+    kinds, metrics = filter(None, given.kinds.upper().split(",")), filter(None, given.metrics.split(","))
+    choice = Choice(given.rows, tuple(kinds), tuple(metrics), given.turns)
     if not choice.keep and not all(name in VECTORS for name in names):
-        sys.exit(f"only {', '.join(VECTORS)} take --rows, --kinds and --rounds")
+        sys.exit(f"only {', '.join(VECTORS)} take --rows, --kinds and --turns")
     for name in names:
         if name in VECTORS:
             VECTORS[name](choice)

@@ -1,4 +1,4 @@
-"""Building a B-tree: Pennon on Spark `local[2]`, warm, against stock `create_scalar_index`."""
+"""Building a B-tree: Pennon on Spark `local[2]`, warm, against pylance `create_scalar_index`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import lance
 
 import pennon
 from bench.data import int64_table, lineitem_table, string_table
-from bench.harness import interleaved, peak_memory, report
+from bench.harness import peak_memory, report
+from bench.timing import interleaved
 
-HEADER = ("column", "rows", "stock s", "Pennon s", "speed-up", "Pennon peak GiB")
+HEADER = ("column", "rows", "pylance s", "Pennon s", "speed-up", "Pennon peak GiB")
 
 
 def build_int64(sizes: Sequence[int]) -> None:
@@ -39,15 +40,15 @@ def _race(uri: str, column: str, label: str) -> tuple[object, ...]:
     table.drop_index("warm-up")
     with peak_memory() as peak:
         table.create_index(column, name="pennon")
-    best = interleaved(
+    taken = interleaved(
         {
-            "stock": lambda: lance.dataset(uri).create_scalar_index(column, "BTREE", name="stock", replace=True),
+            "pylance": lambda: lance.dataset(uri).create_scalar_index(column, "BTREE", name="pylance", replace=True),
             "pennon": lambda: table.create_index(column, name="pennon"),
         }
     )
     rows = lance.dataset(uri).count_rows()
-    for name in ("stock", "pennon"):
+    for name in ("pylance", "pennon"):
         lance.dataset(uri).drop_index(name)
     lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    ratio = best["stock"] / best["pennon"]
-    return label, f"{rows:,}", f"{best['stock']:.2f}", f"{best['pennon']:.2f}", f"{ratio:.2f}", f"{peak.total:.1f}"
+    theirs, ours = taken["pylance"], taken["pennon"]
+    return label, f"{rows:,}", f"{theirs:.2f}", f"{ours:.2f}", f"{theirs.over(ours):.2f}", f"{peak.total:.1f}"

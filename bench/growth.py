@@ -136,7 +136,7 @@ def _built(table: Table, column: str, index_type: str, **options: Any) -> Built:
 
 
 def _stages() -> list[Any]:
-    """What Spark says of every stage so far."""
+    """What Spark reports of every stage so far."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         return []

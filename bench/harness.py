@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,37 +22,16 @@ DATA = Path(os.environ.get("PENNON_BENCH_DATA", Path(tempfile.gettempdir()) / "p
 
 @dataclass(frozen=True)
 class Choice:
-    """What the command line says of a measurement. What it says makes a trial, whose result is printed only."""
+    """The options of the command line. With any of them a measurement is a trial, whose result is printed only."""
 
     rows: int | None = None
     kinds: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
-    rounds: int | None = None
+    turns: int | None = None
 
     @property
     def keep(self) -> bool:
         return self == Choice()
-
-
-def interleaved(contestants: dict[str, Callable[[], object]], rounds: int = 3) -> dict[str, float]:
-    """Best seconds of each, taken in turns so that a noisy machine is noisy for all."""
-    return {name: min(taken) for name, taken in in_turns(contestants, rounds).items()}
-
-
-def in_turns(
-    contestants: dict[str, Callable[[], object]], rounds: int = 3, budget: float = float("inf")
-) -> dict[str, list[float]]:
-    """Seconds of each in every round; no further round begins once they have taken `budget` seconds."""
-    taken: dict[str, list[float]] = {name: [] for name in contestants}
-    begin = time.perf_counter()
-    for number in range(rounds):
-        if number and time.perf_counter() - begin > budget:
-            break
-        for name, work in contestants.items():
-            start = time.perf_counter()
-            work()
-            taken[name].append(time.perf_counter() - start)
-    return taken
 
 
 @dataclass
@@ -133,9 +112,8 @@ def report_grids(
     for grid in grids:
         lines += grid.lines()
     versions = ", ".join(f"{p} {version(p)}" for p in ("pylance", "pyspark", "pyarrow", "numpy", *packages))
-    machine = (
-        f"{os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB, Python {platform.python_version()}"
-    )
+    memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
+    machine = f"{cpu_name()}, {os.cpu_count()} cores, {memory}, Python {platform.python_version()}"
     lines += [note, ""] if note else []
     lines += [f"Measured {time.strftime('%Y-%m-%d')} on {machine}, {versions}. Command: `make bench BENCH={name}`."]
     text = "\n".join(lines) + "\n"
@@ -143,6 +121,14 @@ def report_grids(
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.md").write_text(text)
     print(text)
+
+
+def cpu_name() -> str:
+    """The model of the processor, as its maker names it."""
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text("utf-8").splitlines() if known.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return " ".join(models[0].split()) if models else platform.processor() or platform.machine()
 
 
 def say(what: str) -> None:

@@ -1,4 +1,4 @@
-"""The kNN join beside stock pylance asked from Spark tasks: throughput, recall, memory."""
+"""The kNN join beside pylance called in Spark tasks: throughput, recall, memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import pennon
-from bench.harness import Choice, Grid, Peaks, fresh, in_turns, peak_memory, report_grids, say
+from bench.harness import Choice, Grid, Peaks, fresh, peak_memory, report_grids, say
+from bench.timing import TURNS, interleaved
 from bench.vectors import (
     COLUMN,
     DIM,
@@ -25,9 +26,9 @@ from bench.vectors import (
     copied,
     create_pennon,
     num_partitions,
+    pylance_scanner,
     read_vectors,
     recall,
-    stock_scanner,
     true_neighbors,
     vector_queries,
     vector_table,
@@ -36,10 +37,10 @@ from bench.vectors import (
 from pennon.engine import SparkEngine
 
 KIND = Kind("IVF_PQ", (("num_sub_vectors", 16),))
-QUERIES, K, NPROBES, ROUNDS = 100_000, 10, 20, 2
-# Stock takes so long that it is given a part of the queries, asked one by one a small one.
+QUERIES, K, NPROBES = 100_000, 10, 20
+# pylance takes so long that it is given a part of the queries, asked one by one a small one.
 SLOW_SHARE = 50
-# So many queries are checked against brute force.
+# Queries that are checked against brute force.
 CHECKED = 2000
 # Too little for one task to hold the index.
 LITTLE_MEMORY = 64 << 20
@@ -61,7 +62,7 @@ class Asked:
 
 
 def knn_join(choice: Choice) -> None:
-    rows, rounds = choice.rows or ROWS, choice.rounds or ROUNDS
+    rows, turns = choice.rows or ROWS, choice.turns or TURNS
     count = QUERIES if choice.rows is None else max(SLOW_SHARE, choice.rows // 5)
     say(f"table of {rows:,} vectors, {count:,} queries")
     source = vector_table(rows)
@@ -78,8 +79,8 @@ def knn_join(choice: Choice) -> None:
         name: lambda make=make, number=numbers[name]: _run(make(asked, number))
         for name, (make, _) in CONTESTANTS.items()
     }
-    taken = in_turns(work, rounds)
-    speed = {name: numbers[name] / min(seconds) for name, seconds in taken.items()}
+    taken = interleaved(work, turns)
+    speed = {name: seconds.per_second(numbers[name]) for name, seconds in taken.items()}
     say(f"queries per second {speed}")
     engine.stop()
     grid: list[tuple[object, ...]] = []
@@ -88,19 +89,23 @@ def knn_join(choice: Choice) -> None:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
             peaks = process.submit(_peaks, asked, name, numbers[name]).result()
         parts = (peaks.largest_worker, peaks.workers, peaks.jvm, peaks.total)
-        told = (f"{numbers[name]:,}", f"{min(seconds):.1f}", f"{speed[name]:,.0f}", f"{recalls[name]:.3f}")
-        grid.append((name, *told, *(f"{part:.2f}" for part in parts)))
+        figures = (f"{numbers[name]:,}", f"{seconds:.1f}", f"{speed[name]:,.0f}", f"{recalls[name]:.3f}")
+        grid.append((name, *figures, *(f"{part:.2f}" for part in parts)))
         say(", ".join(map(str, grid[-1])))
-    ratios = [(name, *(f"{speed[name] / speed[stock]:.2f}" for stock in STOCK)) for name in speed if name not in STOCK]
+    ratios = [
+        (name, *(f"{speed[name].over(speed[theirs]):.2f}" for theirs in PYLANCE))
+        for name in speed
+        if name not in PYLANCE
+    ]
     report_grids(
         "knn-join",
         f"kNN join, {rows:,} x {DIM} float32, {KIND}, {num_partitions(rows)} partitions, l2, k {K}, nprobes {NPROBES}",
         [
-            Grid(HEADER, grid, f"Best of {rounds}, in turns"),
-            Grid(("throughput", *(f"against {stock}" for stock in STOCK)), ratios, "Against stock"),
+            Grid(HEADER, grid, f"{turns} turns"),
+            Grid(("throughput", *(f"against {theirs}" for theirs in PYLANCE)), ratios, "Against pylance"),
         ],
         note="The same index, which Pennon built, the same Spark session, the same DataFrame read from Parquet files; "
-        "rows go to a sink that drops them. Stock is asked in `mapInArrow` through `nearest`, query by query or with "
+        "rows go to a sink that drops them. pylance is asked in `mapInArrow` through `nearest`, query by query or with "
         "one scanner for each batch that Spark brings, and returns `id` and `_distance`; Pennon returns the same. "
         f"Recall is against brute force, of {CHECKED:,} queries. Memory in GiB, shared pages counted once, in a "
         "process of its own each, after a small join to warm up.",
@@ -110,11 +115,11 @@ def knn_join(choice: Choice) -> None:
 
 
 def _one_by_one(asked: Asked, count: int) -> DataFrame:
-    return asked.frame(count).mapInArrow(_StockTask(asked.uri, one_by_one=True), FOUND)
+    return asked.frame(count).mapInArrow(_PylanceTask(asked.uri, one_by_one=True), FOUND)
 
 
 def _in_batches(asked: Asked, count: int) -> DataFrame:
-    return asked.frame(count).mapInArrow(_StockTask(asked.uri, one_by_one=False), FOUND)
+    return asked.frame(count).mapInArrow(_PylanceTask(asked.uri, one_by_one=False), FOUND)
 
 
 def _joined(asked: Asked, count: int, memory: int | None = None) -> DataFrame:
@@ -128,18 +133,18 @@ def _joined_in_little(asked: Asked, count: int) -> DataFrame:
     return _joined(asked, count, LITTLE_MEMORY)
 
 
-STOCK = ("stock one by one", "stock in batches")
+PYLANCE = ("pylance one by one", "pylance in batches")
 # What is measured, and which part of the queries it is given.
 CONTESTANTS: dict[str, tuple[Callable[[Asked, int], DataFrame], int]] = {
-    "stock one by one": (_one_by_one, SLOW_SHARE),
-    "stock in batches": (_in_batches, 4),
+    "pylance one by one": (_one_by_one, SLOW_SHARE),
+    "pylance in batches": (_in_batches, 4),
     "Pennon": (_joined, 1),
     "Pennon, partitions dealt out": (_joined_in_little, 1),
 }
 
 
 @dataclass(frozen=True)
-class _StockTask:
+class _PylanceTask:
     uri: str
     one_by_one: bool
 
@@ -156,12 +161,12 @@ class _StockTask:
 
     def _one_by_one(self, dataset: Any, numbers: Ids, queries: Any) -> Iterator[pa.RecordBatch]:
         for number, query in zip(numbers, queries, strict=True):
-            found = stock_scanner(dataset, query, K, NPROBES).to_table()
+            found = pylance_scanner(dataset, query, K, NPROBES).to_table()
             yield _found(np.full(len(found), number), found)
 
     def _at_once(self, dataset: Any, numbers: Ids, queries: Any) -> Iterator[pa.RecordBatch]:
         if len(numbers):
-            found = stock_scanner(dataset, queries, K, NPROBES).to_table()
+            found = pylance_scanner(dataset, queries, K, NPROBES).to_table()
             yield _found(numbers[found["query_index"].to_numpy()], found)
 
 

@@ -25,6 +25,7 @@ from lance.fragment import FragmentMetadata
 import pennon
 from bench.harness import Choice, Grid, fresh, peak_memory, report_grids, say
 from bench.lookup import page_stats
+from bench.timing import Timing, interleaved
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.vectors import to_lists
 
@@ -43,7 +44,7 @@ def limits(choice: Choice) -> None:
             (
                 "fragments",
                 "manifest MiB",
-                "stock open s",
+                "pylance open s",
                 "open s",
                 "plan s",
                 "build s",
@@ -78,8 +79,8 @@ def limits(choice: Choice) -> None:
 def _manifest(fragments: int) -> tuple[object, ...]:
     say(f"manifest of {fragments:,} fragments")
     uri = _many_fragments(fragments)
-    opened_by_stock = _seconds(lambda: lance.dataset(uri))
-    opened = _seconds(lambda: pennon.open(uri))
+    both = interleaved({"pylance": lambda: lance.dataset(uri), "pennon": lambda: pennon.open(uri)})
+    opened_by_pylance, opened = both["pylance"], both["pennon"]
     table = pennon.open(uri)
     planned = _seconds(lambda: table.plan_index("id"))
     pennon.open(_many_fragments(10, "warm-up")).create_index("id")
@@ -92,11 +93,11 @@ def _manifest(fragments: int) -> tuple[object, ...]:
     return (
         f"{fragments:,}",
         f"{size / 2**20:.1f}",
-        f"{opened_by_stock:.2f}",
+        f"{opened_by_pylance:.2f}",
         f"{opened:.2f}",
         f"{planned:.2f}",
         f"{built:.1f}",
-        f"{cold * 1000:.0f}",
+        f"{cold.times(1000):.0f}",
         f"{peaks.driver:.2f}",
     )
 
@@ -112,14 +113,8 @@ def _many_fragments(fragments: int, name: str = "many-fragments") -> str:
     return uri
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    """The best of three."""
-    taken: list[float] = []
-    for _ in range(3):
-        start = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - start)
-    return min(taken)
+def _seconds(work: Callable[[], object]) -> Timing:
+    return interleaved({"work": work})["work"]
 
 
 def _page_values() -> list[tuple[str, pa.Array]]:
@@ -152,8 +147,8 @@ def _requests() -> list[tuple[object, ...]]:
             before = log.stat().st_size
             work()
             time.sleep(0.2)
-            said = log.read_bytes()[before:].decode(errors="replace")
-            rows.append((name, *_counted(said)))
+            lines = log.read_bytes()[before:].decode(errors="replace")
+            rows.append((name, *_counted(lines)))
             say(f"{name}: {rows[-1]}")
 
         table = pennon.open(uri, storage_options=options)

@@ -1,4 +1,4 @@
-"""Deltas merged, rows moved, indices read through the Fragment Reuse Index: Pennon beside stock, on copies."""
+"""Deltas merged, rows moved, indices read through the Fragment Reuse Index: Pennon beside pylance, on copies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from statistics import median
 
 import lance
 import numpy as np
@@ -14,12 +13,12 @@ import pyarrow as pa
 
 import pennon
 from bench.harness import Choice, Grid, fresh, report_grids, say
+from bench.timing import TURNS, Timing, medians_in_turns
 from bench.vectors import COLUMN, Matrix, vector_queries, vector_type
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.vectors import to_lists
 
 DIM = 128
-ROUNDS = 3
 DELTAS, BTREE_DELTA, VECTOR_DELTA = 8, 1_000_000, 100_000
 APPENDS = 64
 ONE_FRAGMENT = 20_000_000
@@ -27,7 +26,7 @@ ONE_FRAGMENT = 20_000_000
 
 def optimize(choice: Choice) -> None:
     """Merging 8 deltas, of a B-tree and of an IVF_PQ."""
-    rounds = choice.rounds or ROUNDS
+    turns = choice.turns or TURNS
     rows: list[tuple[object, ...]] = []
     cases: list[tuple[str, Callable[[], str]]] = [
         (f"B-tree, {DELTAS} x {BTREE_DELTA:,} int64", _btree_deltas),
@@ -37,24 +36,24 @@ def optimize(choice: Choice) -> None:
         say(f"{label}: making the table")
         master = make()
         contestants: dict[str, Callable[[str], object]] = {
-            "stock": lambda uri: lance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=DELTAS),
+            "pylance": lambda uri: lance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=DELTAS),
             "pennon": lambda uri: pennon.open(uri).optimize_indices(num_indices_to_merge=DELTAS),
         }
-        taken = _in_turns(master, contestants, rounds)
+        taken = _in_turns(master, contestants, turns)
         rows.append((label, *_compared(taken)))
         say(f"{label}: {taken}")
     report_grids(
         "optimize",
         f"Merging {DELTAS} segments into one",
-        [Grid(("index", "stock s", "Pennon s", "speed-up", "best of"), rows)],
+        [Grid(("index", "pylance s", "Pennon s", "speed-up", "turns"), rows)],
         note="Each run on a fresh copy of the table; both merge all segments into one in a single commit.",
         keep=choice.keep,
     )
 
 
 def compact(choice: Choice) -> None:
-    """Compaction with its indices remapped at once; the same compaction without indices tells what remapping costs."""
-    rounds = choice.rounds or ROUNDS
+    """Compaction with its indices remapped at once; the same compaction without indices shows what remapping costs."""
+    turns = choice.turns or TURNS
     rows: list[tuple[object, ...]] = []
     cases: list[tuple[str, Callable[[], str]]] = [
         ("B-tree, 10,000,000 int64", lambda: _remapped_btree(10_000_000)),
@@ -65,16 +64,16 @@ def compact(choice: Choice) -> None:
         master = make()
         bare = _without_indices(master)
         contestants: dict[str, Callable[[str], object]] = {
-            "stock": lambda uri: lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=ONE_FRAGMENT),
+            "pylance": lambda uri: lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=ONE_FRAGMENT),
             "pennon": lambda uri: pennon.open(uri).compact(target_rows_per_fragment=ONE_FRAGMENT),
         }
-        taken = _in_turns(master, contestants, rounds)
-        alone = _in_turns(bare, contestants, rounds)
-        remap = {name: max(0.0, min(taken[name]) - min(alone[name])) for name in taken}
-        ratio = f"{remap['stock'] / remap['pennon']:.2f}" if remap["pennon"] else "-"
-        rows.append((label, *_compared(taken), f"{remap['stock']:.2f}", f"{remap['pennon']:.2f}", ratio))
+        taken = _in_turns(master, contestants, turns)
+        alone = _in_turns(bare, contestants, turns)
+        remap = {name: taken[name].minus(alone[name]) for name in taken}
+        ratio = f"{remap['pylance'].over(remap['pennon']):.2f}" if min(remap["pennon"].turns) else "-"
+        rows.append((label, *_compared(taken), f"{remap['pylance']:.2f}", f"{remap['pennon']:.2f}", ratio))
         say(f"{label}: {taken}, without indices {alone}")
-    header = ("index", "stock s", "Pennon s", "speed-up", "best of", "stock remap s", "Pennon remap s", "speed-up")
+    header = ("index", "pylance s", "Pennon s", "speed-up", "turns", "pylance remap s", "Pennon remap s", "speed-up")
     report_grids(
         "compact",
         "Compaction with an immediate remap",
@@ -108,17 +107,18 @@ def latency(choice: Choice) -> None:
         "latency",
         f"Query latency against segments, {20_000 + APPENDS * 2_000:,} rows",
         [
-            Grid(("segments", "point lookup ms", "vector query ms", "stock lookup ms", "stock vector ms"), rows),
+            Grid(("segments", "point lookup ms", "vector query ms", "pylance lookup ms", "pylance vector ms"), rows),
             Grid(("appends", "segments", "rows written : rows"), _amplification(), "Write amplification of the policy"),
         ],
-        note="Medians of 100 warm queries, k 10, nprobes 20. The policy merges by size after each append of 1,000 rows,"
+        note="The median of 100 warm queries in each turn, k 10, nprobes 20."
+        " The policy merges by size after each append of 1,000 rows,"
         " on an index of 1,000; rows written count those of the deltas and of all merges.",
         keep=choice.keep,
     )
 
 
-# Reading takes a quarter of a second: many turns, and what lies in their middle, tell more than the luckiest.
-REUSE_ROUNDS = 25
+# Reading takes a quarter of a second, so that many turns are affordable.
+REUSE_TURNS = 25
 
 
 def reuse(choice: Choice) -> None:
@@ -148,42 +148,41 @@ def reuse(choice: Choice) -> None:
         table.catch_up_indices()
         table.trim_fragment_reuse()
         taken: dict[str, list[float]] = {"with": [], "without": []}
-        for _ in range(choice.rounds or REUSE_ROUNDS):
+        for _ in range(choice.turns or REUSE_TURNS):
             for name, uri in (("with", master), ("without", caught_up)):
                 SHARED_CACHE.clear()
                 started = time.perf_counter()
                 ask(uri)
                 taken[name].append(time.perf_counter() - started)
-        middle = {name: median(times) * 1000 for name, times in taken.items()}
-        ratio = middle["with"] / middle["without"]
-        rows.append((label, f"{middle['with']:.1f}", f"{middle['without']:.1f}", f"{ratio:.2f}"))
+        with_it, without = (Timing(tuple(taken[name])).times(1000) for name in ("with", "without"))
+        rows.append((label, f"{with_it:.1f}", f"{without:.1f}", f"{with_it.over(without):.2f}"))
     report_grids(
         "reuse",
         "Loading an index through a Fragment Reuse Index of 10 versions",
         [Grid(("index", "with ms", "without ms", "ratio"), rows)],
-        note="Table and index are opened anew with empty caches and every page or partition is read; medians of"
-        f" {choice.rounds or REUSE_ROUNDS} turns. A few rows were deleted before each of the 10 deferred compactions.",
+        note="Table and index are reopened with empty caches and every page or partition is read;"
+        f" {choice.turns or REUSE_TURNS} turns. A few rows were deleted before each of the 10 deferred compactions.",
         keep=choice.keep,
     )
 
 
-def _in_turns(master: str, contestants: dict[str, Callable[[str], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each on its own copy. The first round warms up and does not count."""
+def _in_turns(master: str, contestants: dict[str, Callable[[str], object]], turns: int) -> dict[str, Timing]:
+    """Seconds of each on its own copy. The first turn warms up and does not count."""
     taken: dict[str, list[float]] = {name: [] for name in contestants}
-    for number in range(rounds + 1):
+    for number in range(turns + 1):
         for name, work in contestants.items():
             uri = str(fresh("contest.lance"))
             shutil.copytree(master, uri)
             started = time.perf_counter()
             work(uri)
             if number:
-                taken[name].append(round(time.perf_counter() - started, 3))
-    return taken
+                taken[name].append(time.perf_counter() - started)
+    return {name: Timing(tuple(seconds)) for name, seconds in taken.items()}
 
 
-def _compared(taken: dict[str, list[float]]) -> tuple[object, ...]:
-    stock, ours = min(taken["stock"]), min(taken["pennon"])
-    return f"{stock:.2f}", f"{ours:.2f}", f"{stock / ours:.2f}", len(taken["stock"])
+def _compared(taken: dict[str, Timing]) -> tuple[object, ...]:
+    pylance, ours = taken["pylance"], taken["pennon"]
+    return f"{pylance:.2f}", f"{ours:.2f}", f"{pylance.over(ours):.2f}", len(ours.turns)
 
 
 def _btree_deltas() -> str:
@@ -244,7 +243,7 @@ def _without_indices(master: str) -> str:
 
 
 def _with_reuse(versions: int, content: pa.Table, build: Callable[[pennon.Table], object]) -> str:
-    """So many deferred compactions of the same rows, a few of them deleted before each."""
+    """Several deferred compactions of the same rows, a few of them deleted before each."""
     uri = str(fresh("reuse.lance"))
     lance.write_dataset(content, uri, max_rows_per_file=content.num_rows // 8)
     table = pennon.open(uri)
@@ -275,27 +274,20 @@ def _vectors(rows: int, at_once: int, seed: int = 5) -> Iterator[pa.Array]:
 def _latencies(uri: str) -> tuple[str, str, str, str]:
     table, dataset, queries = pennon.open(uri), lance.dataset(uri), vector_queries(100)
 
-    def stock_search(q: Matrix) -> object:
+    def pylance_search(q: Matrix) -> object:
         nearest = {"column": COLUMN, "q": q, "k": 10, "nprobes": 20}
         return dataset.scanner(columns=["id", "_distance"], nearest=nearest).to_table()
 
-    asked: list[Callable[[int], object]] = [
-        lambda i: table.scan(f"id = {i * 199}", ["id"]),
-        lambda i: table.search(COLUMN, queries[i], 10, nprobes=20, columns=["id"]),
-        lambda i: dataset.to_table(columns=["id"], filter=f"id = {i * 199}"),
-        lambda i: stock_search(queries[i]),
-    ]
-    lookup, search, stock_lookup, stock_vector = (f"{_median(ask):.2f}" for ask in asked)
-    return lookup, search, stock_lookup, stock_vector
-
-
-def _median(ask: Callable[[int], object]) -> float:
-    taken: list[float] = []
-    for number in range(200):
-        started = time.perf_counter()
-        ask(number % 100)
-        taken.append(time.perf_counter() - started)
-    return float(np.median(taken[100:])) * 1000
+    asked: dict[str, Callable[[int], object]] = {
+        "lookup": lambda i: table.scan(f"id = {i * 199}", ["id"]),
+        "search": lambda i: table.search(COLUMN, queries[i], 10, nprobes=20, columns=["id"]),
+        "pylance lookup": lambda i: dataset.to_table(columns=["id"], filter=f"id = {i * 199}"),
+        "pylance search": lambda i: pylance_search(queries[i]),
+    }
+    medians_in_turns(asked, range(100), 1)  # which warms up
+    taken = medians_in_turns(asked, range(100))
+    lookup, search, pylance_lookup, pylance_vector = (f"{taken[name].times(1000):.2f}" for name in asked)
+    return lookup, search, pylance_lookup, pylance_vector
 
 
 def _amplification() -> list[tuple[object, ...]]:

@@ -1,9 +1,10 @@
-"""Building vector indices: Pennon on Spark `local[2]`, warm, against stock `create_index`, at equal recall."""
+"""Building vector indices: Pennon on Spark `local[2]`, warm, against pylance `create_index`, at equal recall."""
 
 from __future__ import annotations
 
 import pennon
-from bench.harness import Choice, Grid, in_turns, report_grids, say
+from bench.harness import Choice, Grid, report_grids, say
+from bench.timing import TURNS, interleaved
 from bench.vectors import (
     ROWS,
     Ids,
@@ -13,13 +14,13 @@ from bench.vectors import (
     chosen,
     copied,
     create_pennon,
-    create_stock,
+    create_pylance,
     drop_files_of_old_versions,
     index_mib,
     num_partitions,
+    pylance_search,
     read_vectors,
     recall,
-    stock_search,
     true_neighbors,
     vector_queries,
     vector_table,
@@ -32,19 +33,16 @@ KINDS = (
     Kind("IVF_PQ", (("num_sub_vectors", 16),)),
     Kind("IVF_HNSW_SQ"),
 )
-ROUNDS = 3
-# Seconds that the rounds of one kind may take before no further one begins.
-BUDGET = 40
 QUERIES, K, NPROBES = 200, 10, 20
 HEADER = (
     "kind",
-    "stock s",
+    "pylance s",
     "Pennon s",
     "speed-up",
-    "best of",
-    "stock recall",
+    "turns",
+    "pylance recall",
     "Pennon recall",
-    "stock MiB",
+    "pylance MiB",
     "Pennon MiB",
 )
 
@@ -56,17 +54,17 @@ def vector_build(choice: Choice) -> None:
     source = vector_table(rows)
     queries = vector_queries(QUERIES)
     truth = true_neighbors(read_vectors(source), queries, K)
-    stock, ours = copied(source, "built-by-stock"), copied(source, "built-by-pennon")
+    pylance, ours = copied(source, "built-by-pylance"), copied(source, "built-by-pennon")
     say("starting Spark")
     _warm_up()
     results = [
-        _race(kind, stock, ours, num_partitions(rows), choice.rounds or ROUNDS, queries, truth) for kind in kinds
+        _race(kind, pylance, ours, num_partitions(rows), choice.turns or TURNS, queries, truth) for kind in kinds
     ]
     report_grids(
         "vector-build",
         f"Vector index build, {rows:,} x 128 float32, {num_partitions(rows)} partitions, l2",
         [Grid(HEADER, results)],
-        note=f"Recall@{K} is that of stock's search on both indices, {QUERIES} queries, nprobes {NPROBES}. Clustered "
+        note=f"Recall@{K} is that of pylance's search on both indices, {QUERIES} queries, nprobes {NPROBES}. Clustered "
         "synthetic vectors: 2,000 centres with normal noise around them, 8 fragments.",
         packages=["faiss-cpu"],
         keep=choice.keep,
@@ -80,31 +78,29 @@ def _warm_up() -> None:
 
 
 def _race(
-    kind: Kind, stock: str, ours: str, partitions: int, rounds: int, queries: Matrix, truth: Ids
+    kind: Kind, pylance: str, ours: str, partitions: int, turns: int, queries: Matrix, truth: Ids
 ) -> tuple[object, ...]:
     table = pennon.open(ours)
-    taken = in_turns(
+    taken = interleaved(
         {
-            "stock": lambda: create_stock(stock, kind, partitions),
+            "pylance": lambda: create_pylance(pylance, kind, partitions),
             "pennon": lambda: create_pennon(table, kind, partitions),
         },
-        rounds,
-        BUDGET,
+        turns,
     )
     for name, seconds in taken.items():
-        say(f"{kind}: {name} {', '.join(f'{s:.2f}' for s in seconds)} s")
-    check_partitions(stock, partitions)
-    recalls = [recall(stock_search(uri, queries, K, NPROBES), truth) for uri in (stock, ours)]
-    sizes = [index_mib(uri) for uri in (stock, ours)]
-    for uri in (stock, ours):
+        say(f"{kind}: {name} {seconds:.2f} s")
+    check_partitions(pylance, partitions)
+    recalls = [recall(pylance_search(uri, queries, K, NPROBES), truth) for uri in (pylance, ours)]
+    sizes = [index_mib(uri) for uri in (pylance, ours)]
+    for uri in (pylance, ours):
         drop_files_of_old_versions(uri)
-    best = {name: min(seconds) for name, seconds in taken.items()}
     return (
         kind,
-        f"{best['stock']:.2f}",
-        f"{best['pennon']:.2f}",
-        f"{best['stock'] / best['pennon']:.2f}",
-        len(taken["stock"]),
+        f"{taken['pylance']:.2f}",
+        f"{taken['pennon']:.2f}",
+        f"{taken['pylance'].over(taken['pennon']):.2f}",
+        turns,
         *(f"{value:.3f}" for value in recalls),
         *(f"{size:.1f}" for size in sizes),
     )

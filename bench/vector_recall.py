@@ -1,4 +1,4 @@
-"""Recall on vectors of English words (GloVe): stock's indices and Pennon's, searched by stock and by Pennon."""
+"""Recall on vectors of English words (GloVe): pylance's indices and Pennon's, searched by pylance and by Pennon."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from bench.vectors import (
     check_partitions,
     chosen,
     create_pennon,
-    create_stock,
+    create_pylance,
     drop_files_of_old_versions,
     ids_by_query,
+    pylance_search,
     recall,
-    stock_search,
     true_neighbors,
     vector_files,
     vector_type,
@@ -47,16 +47,25 @@ KINDS = (
 )
 METRICS = ("l2", "cosine")
 QUERIES, K, PARTITIONS = 500, 10, 224
-# Stock trains fewer partitions than it is asked for where there are fewer than `sample_rate` rows for each.
+# pylance trains fewer partitions than it is asked for where there are fewer than `sample_rate` rows for each.
 SAMPLE_RATE = 200
 FEW_PROBES = (1, 5, 20)
 # Pairs of nprobes and refine_factor.
 SEARCHES = tuple((nprobes, refine) for nprobes in (*FEW_PROBES, PARTITIONS) for refine in (None, 5))
-SIDES = ("stock's", "Pennon's")
+SIDES = ("pylance's", "Pennon's")
 # RQ wants a multiple of 8 dimensions.
 PADDED = 104
 BUILDS = 5
-HEADER = ("kind", "metric", "nprobes", "refine", "stock on stock's", "stock on Pennon's", "Pennon on Pennon's", "±")
+HEADER = (
+    "kind",
+    "metric",
+    "nprobes",
+    "refine",
+    "pylance on pylance's",
+    "pylance on Pennon's",
+    "Pennon on Pennon's",
+    "±",
+)
 
 Figures = npt.NDArray[np.float64]
 
@@ -70,7 +79,7 @@ class Measured:
 
 
 def vector_recall(choice: Choice) -> None:
-    kinds, builds = chosen(KINDS, choice.kinds), choice.rounds or BUILDS
+    kinds, builds = chosen(KINDS, choice.kinds), choice.turns or BUILDS
     vectors, queries = _held_out(_glove())
     vectors = vectors[: choice.rows]
     rows: list[tuple[object, ...]] = []
@@ -93,7 +102,7 @@ def vector_recall(choice: Choice) -> None:
             Grid(("metric", "index", *(f"{n} probed" for n in FEW_PROBES)), probed, "Rows behind nprobes, per query"),
         ],
         note=f"The queries are {QUERIES} words that are not indexed. Every figure is the mean of {builds} builds that"
-        " differ in seed; ± is the standard error of the difference between stock on stock's and Pennon on Pennon's."
+        " differ in seed; ± is the standard error of the difference between the first and the last."
         " Partitions of even size hold fewer rows near a query than uneven ones do, so that equal nprobes may mean less"
         f" work and lower recall. For RQ, vectors are filled up with zeros to {PADDED} dimensions, since 100 is no"
         " multiple of 8; that changes no distance.",
@@ -120,23 +129,23 @@ def _measure(kind: Kind, metric: str, vectors: Matrix, queries: Matrix, truth: I
     if kind.index_type == "IVF_RQ":
         vectors, queries = _padded(vectors), _padded(queries)
     partitions = min(PARTITIONS, len(vectors) // SAMPLE_RATE)
-    stock, ours = _write("glove-stock", vectors), _write("glove-pennon", vectors)
+    pylance, ours = _write("glove-pylance", vectors), _write("glove-pennon", vectors)
     table = pennon.open(ours)
     recalls, probed = np.empty((builds, len(SEARCHES), 3)), np.empty((builds, len(SIDES), len(FEW_PROBES)))
     for seed in range(builds):
-        say(f"{kind}, {metric}: build {seed + 1} of {builds}, stock's")
-        create_stock(stock, kind, partitions, metric, sample_rate=SAMPLE_RATE)
-        check_partitions(stock, partitions)
+        say(f"{kind}, {metric}: build {seed + 1} of {builds}, pylance's")
+        create_pylance(pylance, kind, partitions, metric, sample_rate=SAMPLE_RATE)
+        check_partitions(pylance, partitions)
         say(f"{kind}, {metric}: build {seed + 1} of {builds}, Pennon's")
         create_pennon(table, kind, partitions, metric, sample_rate=SAMPLE_RATE, seed=seed)
         for number, (nprobes, refine) in enumerate(SEARCHES):
             found = (
-                stock_search(stock, queries, K, nprobes, refine),
-                stock_search(ours, queries, K, nprobes, refine),
+                pylance_search(pylance, queries, K, nprobes, refine),
+                pylance_search(ours, queries, K, nprobes, refine),
                 _pennon_search(table, queries, nprobes, refine),
             )
             recalls[seed, number] = [recall(ids, truth) for ids in found]
-        for side, uri in enumerate((stock, ours)):
+        for side, uri in enumerate((pylance, ours)):
             probed[seed, side] = _rows_probed(uri, queries)
             drop_files_of_old_versions(uri)
     return Measured(recalls, probed)

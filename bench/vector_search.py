@@ -1,4 +1,4 @@
-"""Searching vector indices that Pennon built: Pennon, stock on the same index, and faiss in memory."""
+"""Searching vector indices that Pennon built: Pennon, pylance on the same index, and faiss in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import lance
 import numpy as np
 
 import pennon
-from bench.harness import Choice, Grid, interleaved, report_grids, say
+from bench.harness import Choice, Grid, report_grids, say
+from bench.timing import TURNS, Timing, interleaved
 from bench.vectors import (
     COLUMN,
     DIM,
@@ -26,9 +27,9 @@ from bench.vectors import (
     drop_files_of_old_versions,
     ids_by_query,
     num_partitions,
+    pylance_scanner,
     read_vectors,
     recall,
-    stock_scanner,
     true_neighbors,
     vector_files,
     vector_queries,
@@ -48,25 +49,24 @@ KINDS = (
     Kind("IVF_HNSW_SQ"),
 )
 SINGLE, BATCH, K, NPROBES = 300, 1000, 10, 20
-ROUNDS = 3
-SINGLE_HEADER = ("kind", "stock median ms", "stock p95", "Pennon median ms", "Pennon p95", "speed-up of the median")
+SINGLE_HEADER = ("kind", "pylance median ms", "pylance p95", "Pennon median ms", "Pennon p95", "speed-up of the median")
 BATCH_HEADER = (
     "kind",
-    "stock one by one, queries/s",
-    "stock batch",
+    "pylance one by one, queries/s",
+    "pylance batch",
     "faiss",
     "Pennon",
-    "Pennon : stock one by one",
-    "Pennon : stock batch",
+    "Pennon : pylance one by one",
+    "Pennon : pylance batch",
     "Pennon : faiss",
-    "stock recall",
+    "pylance recall",
     "faiss recall",
     "Pennon recall",
 )
 
 
 def vector_search(choice: Choice) -> None:
-    rows, rounds = choice.rows or ROWS, choice.rounds or ROUNDS
+    rows, turns = choice.rows or ROWS, choice.turns or TURNS
     say(f"table of {rows:,} vectors")
     source = vector_table(rows)
     vectors, queries = read_vectors(source), vector_queries(BATCH)
@@ -85,59 +85,64 @@ def vector_search(choice: Choice) -> None:
         files = vector_files(uri)
         centroids = files.ivf.centroids
         say(f"{kind}: single queries")
-        singles.append((kind, *_single(uri, table, queries[:SINGLE])))
+        singles.append((kind, *_single(uri, table, queries[:SINGLE], turns)))
         say(f"{kind}: {', '.join(map(str, singles[-1][1:]))}; loading faiss")
         native = _native(kind, files, vectors)
-        batches.append((kind, *_batch(uri, table, native, queries, truth, rounds)))
+        batches.append((kind, *_batch(uri, table, native, queries, truth, turns)))
         say(f"{kind}: {', '.join(map(str, batches[-1][1:]))}")
     report_grids(
         "vector-search",
         f"Vector search, {rows:,} x 128 float32, {num_partitions(rows)} partitions, l2, k {K}, nprobes {NPROBES}",
         [
-            Grid(SINGLE_HEADER, singles, f"Single queries, warm, {SINGLE} in turns"),
-            Grid(BATCH_HEADER, batches, f"{BATCH:,} queries, queries per second, best of {rounds}"),
+            Grid(SINGLE_HEADER, singles, f"Single queries, warm: {turns} turns of {SINGLE}"),
+            Grid(BATCH_HEADER, batches, f"{BATCH:,} queries, queries per second, {turns} turns"),
         ],
-        note="Stock and Pennon search the same index, which Pennon built, and return `id` and `_distance`; a batch of "
-        "stock is one scanner for all queries. faiss searches an IVF index in memory with the same centroids (and "
-        f"codebook), {_cores()} threads, and returns positions: IndexIVFFlat, IndexIVFPQ, IndexIVFScalarQuantizer "
-        "(QT_8bit) and, behind a random rotation, IndexIVFRaBitQ (queries of 4 bits); it has no IVF with HNSW graphs "
+        note="pylance and Pennon search the same index, which Pennon built, and return `id` and `_distance`; a batch"
+        " of pylance is one scanner for all queries. faiss searches an IVF index in memory with the same centroids"
+        f" (and codebook), {_cores()} threads, and returns positions: IndexIVFFlat, IndexIVFPQ, IndexIVFScalarQuantizer"
+        " (QT_8bit) and, behind a random rotation, IndexIVFRaBitQ (queries of 4 bits); it has no IVF with HNSW graphs "
         "inside. Recall is against brute force.",
         packages=["faiss-cpu"],
         keep=choice.keep,
     )
 
 
-def _single(uri: str, table: Table, queries: Matrix) -> tuple[str, ...]:
+def _single(uri: str, table: Table, queries: Matrix, turns: int) -> tuple[str, ...]:
     dataset = lance.dataset(uri)
-    assert "ANN" in stock_scanner(dataset, queries[0], K, NPROBES).explain_plan()
+    assert "ANN" in pylance_scanner(dataset, queries[0], K, NPROBES).explain_plan()
     work: dict[str, Callable[[Matrix], object]] = {
-        "stock": lambda query: stock_scanner(dataset, query, K, NPROBES).to_table(),
+        "pylance": lambda query: pylance_scanner(dataset, query, K, NPROBES).to_table(),
         "pennon": lambda query: table.search(COLUMN, query, K, nprobes=NPROBES, columns=["id"]),
     }
-    taken: dict[str, list[float]] = {name: [] for name in work}
-    for warm in (False, True):
+    figures: dict[str, list[tuple[float, float]]] = {name: [] for name in work}
+    for turn in range(turns + 1):
+        taken: dict[str, list[float]] = {name: [] for name in work}
         for number, query in enumerate(queries):
-            # Whoever comes second finds the query's vectors in the processor's cache.
+            # The second one finds the query's vectors in the processor's cache.
             for name in sorted(work, reverse=number % 2 == 0):
                 start = time.perf_counter()
                 work[name](query)
-                if warm:
-                    taken[name].append(time.perf_counter() - start)
-    figures = [np.percentile(np.array(taken[name]) * 1000, (50, 95)) for name in work]
-    (stock, stock_tail), (ours, our_tail) = (figure.tolist() for figure in figures)
-    return f"{stock:.2f}", f"{stock_tail:.2f}", f"{ours:.2f}", f"{our_tail:.2f}", f"{stock / ours:.2f}"
+                taken[name].append(time.perf_counter() - start)
+        if turn:  # the first one warms up
+            for name, seconds in taken.items():
+                middle, tail = np.percentile(np.array(seconds) * 1000, (50, 95)).tolist()
+                figures[name].append((middle, tail))
+    pylance, pylance_tail, ours, our_tail = (
+        Timing(tuple(figure[part] for figure in figures[name])) for name in ("pylance", "pennon") for part in (0, 1)
+    )
+    return f"{pylance:.2f}", f"{pylance_tail:.2f}", f"{ours:.2f}", f"{our_tail:.2f}", f"{pylance.over(ours):.2f}"
 
 
-def _batch(uri: str, table: Table, native: Any, queries: Matrix, truth: Ids, rounds: int) -> tuple[str, ...]:
+def _batch(uri: str, table: Table, native: Any, queries: Matrix, truth: Ids, turns: int) -> tuple[str, ...]:
     dataset = lance.dataset(uri)
     found: dict[str, Ids] = {}
 
     def one_by_one() -> None:
         for query in queries:
-            stock_scanner(dataset, query, K, NPROBES).to_table()
+            pylance_scanner(dataset, query, K, NPROBES).to_table()
 
-    def stock_batch() -> None:
-        found["stock"] = ids_by_query(stock_scanner(dataset, queries, K, NPROBES).to_table(), len(queries), K)
+    def pylance_batch() -> None:
+        found["pylance"] = ids_by_query(pylance_scanner(dataset, queries, K, NPROBES).to_table(), len(queries), K)
 
     def in_faiss() -> None:
         faiss.omp_set_num_threads(_cores())
@@ -147,19 +152,19 @@ def _batch(uri: str, table: Table, native: Any, queries: Matrix, truth: Ids, rou
         answer = table.search_batch(COLUMN, queries, K, nprobes=NPROBES, columns=["id"])
         found["pennon"] = ids_by_query(answer, len(queries), K)
 
-    contestants: dict[str, Callable[[], object]] = {"one": one_by_one, "stock": stock_batch, "pennon": ours}
+    contestants: dict[str, Callable[[], object]] = {"one": one_by_one, "pylance": pylance_batch, "pennon": ours}
     if native is not None:
         contestants["faiss"] = in_faiss
-    for warm_up in (stock_batch, ours):
+    for warm_up in (pylance_batch, ours):
         warm_up()
-    best = interleaved(contestants, rounds)
-    speed = {name: f"{len(queries) / seconds:,.0f}" for name, seconds in best.items()}
-    ratio = {name: f"{seconds / best['pennon']:.2f}" for name, seconds in best.items()}
+    taken = interleaved(contestants, turns)
+    speed = {name: f"{seconds.per_second(len(queries)):,.0f}" for name, seconds in taken.items()}
+    ratio = {name: f"{seconds.over(taken['pennon']):.2f}" for name, seconds in taken.items()}
     recalls = {name: f"{recall(ids, truth):.3f}" for name, ids in found.items()}
     return (
-        *(speed.get(name, "-") for name in ("one", "stock", "faiss", "pennon")),
-        *(ratio.get(name, "-") for name in ("one", "stock", "faiss")),
-        *(recalls.get(name, "-") for name in ("stock", "faiss", "pennon")),
+        *(speed.get(name, "-") for name in ("one", "pylance", "faiss", "pennon")),
+        *(ratio.get(name, "-") for name in ("one", "pylance", "faiss")),
+        *(recalls.get(name, "-") for name in ("pylance", "faiss", "pennon")),
     )
 
 

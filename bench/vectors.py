@@ -40,8 +40,8 @@ class Kind:
 
     def __str__(self) -> str:
         names = {"num_sub_vectors": "sub-vectors", "num_bits": "bits"}
-        said = [f", {value} {names[name]}" for name, value in self.options]
-        return "".join([self.index_type, *said]).replace(", 1 bits", ", 1 bit")
+        shown = [f", {value} {names[name]}" for name, value in self.options]
+        return "".join([self.index_type, *shown]).replace(", 1 bits", ", 1 bit")
 
 
 def chosen(kinds: Sequence[Kind], names: Sequence[str]) -> list[Kind]:
@@ -100,7 +100,7 @@ def recall(found: Ids, truth: Ids) -> float:
     return float((found[:, :, None] == truth[:, None, :]).any(axis=1).mean())
 
 
-def create_stock(uri: str, kind: Kind, partitions: int, metric: str = "l2", **more: Any) -> None:
+def create_pylance(uri: str, kind: Kind, partitions: int, metric: str = "l2", **more: Any) -> None:
     options: dict[str, Any] = {"num_partitions": partitions, **dict(kind.options), **more}
     lance.dataset(uri).create_index(COLUMN, kind.index_type, metric=metric, replace=True, **options)
 
@@ -111,7 +111,7 @@ def create_pennon(table: Table, kind: Kind, partitions: int, metric: str = "l2",
 
 
 def check_partitions(uri: str, partitions: int) -> None:
-    """Stock trains fewer than asked for where there are few rows, which would make recalls incomparable."""
+    """pylance trains fewer than asked for where there are few rows, which would make recalls incomparable."""
     built = vector_files(uri).ivf.num_partitions
     assert built == partitions, f"the index of {uri} has {built} partitions, not {partitions}"
 
@@ -131,14 +131,14 @@ def drop_files_of_old_versions(uri: str) -> None:
     lance.dataset(uri).cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
 
 
-def stock_scanner(dataset: Any, query: Matrix, k: int, nprobes: int, refine_factor: int | None = None) -> Any:
-    """For one query or, given a matrix, for many. Stock warns of every query that does not name `_distance`."""
+def pylance_scanner(dataset: Any, query: Matrix, k: int, nprobes: int, refine_factor: int | None = None) -> Any:
+    """For one query or, given a matrix, for many. pylance warns of every query that does not name `_distance`."""
     nearest = {"column": COLUMN, "q": query, "k": k, "nprobes": nprobes, "refine_factor": refine_factor}
     return dataset.scanner(columns=["id", "_distance"], nearest=nearest)
 
 
-def stock_search(uri: str, queries: Matrix, k: int, nprobes: int, refine_factor: int | None = None) -> Ids:
-    scanner = stock_scanner(lance.dataset(uri), queries, k, nprobes, refine_factor)
+def pylance_search(uri: str, queries: Matrix, k: int, nprobes: int, refine_factor: int | None = None) -> Ids:
+    scanner = pylance_scanner(lance.dataset(uri), queries, k, nprobes, refine_factor)
     assert "ANN" in scanner.explain_plan()
     return ids_by_query(scanner.to_table(), len(queries), k)
 

@@ -1,9 +1,13 @@
-"""What is in the wheel and the sdist."""
+"""What is in the wheel and the sdist, and whether the wheel works."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 import tarfile
+import venv
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
@@ -64,3 +68,30 @@ def test_links_of_the_readme_work_outside_the_repository() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     links = re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)", readme)
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
+@pytest.mark.heavy
+def test_the_wheel_works_in_a_clean_environment(dist: Path, tmp_path: Path) -> None:
+    """Installed as users install it: with the newest dependencies that it allows, not those of the lock file."""
+    (path,) = dist.glob("*.whl")
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+    python = environment / "bin" / "python"
+    _run(tmp_path, python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", str(path))
+    _run(tmp_path, python, "-m", "pip", "check")
+    command = environment / "bin" / "pennon"
+    assert _run(tmp_path, command, "--version").startswith("pennon ")
+    shown = _run(tmp_path, command, "demo", "--rows", "200000", "--keep", "demo")
+    assert "200,000 events" in shown
+    listed = json.loads(_run(tmp_path, command, "indices", "demo/events.lance", "--output", "json"))
+    assert listed
+    where = _run(tmp_path, python, "-c", "import pennon; print(pennon.__file__)")
+    assert where.startswith(str(environment))
+
+
+def _run(directory: Path, *command: str | Path) -> str:
+    """The output, in an environment without this repository in it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))}
+    done = subprocess.run([*map(str, command)], cwd=directory, env=kept, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -144,7 +144,8 @@ def test_every_verb_without_spark(uri: str, threads_of_pylance: str) -> None:
 def test_an_argument_goes_before_the_environment(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(pennon.open(uri).engine, SparkEngine)
     monkeypatch.setenv("PENNON_ENGINE", "local")
-    session: Any = object()
+    # Only its class is looked at before work begins.
+    session: Any = type("SparkSession", (), {"__module__": "pyspark.sql.session"})()
     assert isinstance(pennon.open(uri).engine, LocalEngine)
     assert isinstance(pennon.open(uri, engine="spark").engine, SparkEngine)
     assert isinstance(pennon.open(uri, spark=session).engine, SparkEngine)

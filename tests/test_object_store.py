@@ -160,6 +160,6 @@ def test_an_absurd_ending_is_seen_before_pylance_opens_the_file(
     session.delete_file(path)
     session.upload_file(str(tmp_path / "file"), path)
     SHARED_CACHE.clear()
-    with pytest.warns(DamagedIndexWarning, match="no sound Lance file"):
+    with pytest.warns(DamagedIndexWarning, match="not a valid Lance file"):
         found = sorted(table.scan("i64 = 0", ["id"])["id"].to_pylist())
     assert found == scan_all(uri, "i64 = 0", storage_options)

@@ -26,7 +26,7 @@ LOCK_FILES = ("requirements-build.lock", "requirements.lock")
 ROOMS = (
     # What users of other kinds test them with; nothing in the package imports it.
     {"testing"},
-    {"__init__", "__main__", "cli", "spark"},
+    {"__init__", "__main__", "cli", "spark", "text"},
     {"table"},
     {"report"},
     {"jobs"},
@@ -34,7 +34,7 @@ ROOMS = (
     {"engine"},
     {"index"},
     {"format"},
-    {"errors", "secrets", "text"},
+    {"display", "errors", "events", "secrets", "wording"},
 )
 # Narrower than the rows: Spark's room moves tasks and blocks whatever they hold, and a query needs no Spark.
 STRANGERS = {"engine": {"index", "format"}, "query": {"engine"}}
@@ -52,6 +52,29 @@ KEEPERS = {
 # The only places that name a quantizer's class; whoever else uses a quantizer does not ask which one it is.
 QUANTIZERS = PACKAGE / "index" / "vector" / "quantizers"
 QUANTIZER_REGISTRY = PACKAGE / "index" / "vector" / "kinds.py"
+
+# Words with a usual one in their place: pylance, again, neighbor, merging, unknown, commit, remapping, lazily, so.
+UNUSUAL_WORDS = (
+    *("stock", "anew", "neighbour", "melting", "strange", "publish(ed)?", "carrying", "afresh", "at need", "believed?"),
+    *("dear(ly|er)?", "hence", "hushed", "lest", "let go", "once more", "speaks?"),
+)
+# The same in the packages below: recorded, reported, valid, N, remap, is in, current, running, next to, any.
+LISTED_WORDS = (
+    *("said", "told", "says?", "tells?", "asks", "so many", "so few", "whoever", "somebody", "nobody", "whatever"),
+    *("carr(y|ies|ied)", "sound", "stands?", "vouch(es)?", "by itself", "under way", "today's", "meanwhile"),
+    *("besides?", "brings?", "lies?", "aside", "of their own", "called off", "given up", "mended", "torn"),
+)
+PLAIN_PACKAGES = (
+    *("engine/", "format/", "index/", "query/filter/", "query/scan/", "spark/", "errors.py", "jobs/maintain.py"),
+    *(f"jobs/{name}/" for name in ("audit", "bitmap", "btree", "knn_join", "ngram", "shared", "vector", "zones")),
+)
+NOT_YET_PLAIN = (
+    "format/compaction/",
+    "format/named_files.py",
+    "format/store.py",
+    "index/fragment_reuse/",
+    "index/inverted/",
+)
 
 
 def modules() -> list[Path]:
@@ -177,11 +200,13 @@ def test_only_the_registry_names_the_quantizers() -> None:
 
 def test_only_the_registries_name_a_kind_of_index() -> None:
     """All others ask the registries. The families have packages of their own, and the modules that search for vectors
-    are about one question, not one kind."""
+    and for texts are about one question, not one kind."""
     own = {PACKAGE / room / family for room in ("index", "jobs") for family in FAMILIES}
-    own |= {PACKAGE / "jobs" / "knn_join", PACKAGE / "query" / "search", PACKAGE / "testing"}
+    own |= {PACKAGE / "jobs" / "knn_join", PACKAGE / "query" / "search", PACKAGE / "query" / "text"}
+    own.add(PACKAGE / "testing")
     registries = {PACKAGE / room / "registry.py" for room in ("index", "jobs")}
-    registries.add(PACKAGE / "__init__.py")  # exports the options of every type
+    # They export the options of every type, and the queries of text searches.
+    registries |= {PACKAGE / "__init__.py", PACKAGE / "text.py"}
     banned = tuple(f"pennon.{room}.{family}." for room in ("index", "jobs") for family in FAMILIES)
     wrong = [
         f"{module.relative_to(ROOT)}:{line}: {name}"
@@ -193,10 +218,57 @@ def test_only_the_registries_name_a_kind_of_index() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("word", ["stock", "anew", "neighbour", "melting", "strange", "publish(ed)?", "carrying"])
+@pytest.mark.parametrize("word", UNUSUAL_WORDS)
 def test_source_is_written_in_plain_words(word: str) -> None:
-    """The usual word instead: pylance, again, neighbor, merging, unknown, commit, remapping."""
     assert not mentions(rf"(?i)\b{word}\b", under="src/")
+
+
+@pytest.mark.parametrize("word", LISTED_WORDS)
+def test_most_packages_have_plain_words_and_names(word: str) -> None:
+    """Packages that are not listed still have some of these words; add a package once it has none."""
+    package = PACKAGE.relative_to(ROOT).as_posix()
+    pattern = rf"(?i)(?<![a-z])({word.replace(' ', '[ _]')})(?![a-z])"
+    found = [line for part in PLAIN_PACKAGES for line in mentions(pattern, under=f"{package}/{part}")]
+    exempt = tuple(f"{package}/{part}" for part in NOT_YET_PLAIN)
+    assert not [line for line in found if not line.startswith(exempt)]
+
+
+# Words that readers of the field stumble over. Packages, drafts and papers are published, so that pages may have that.
+READ_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/", "bench/", ".github/")
+UNUSUAL = (
+    "said|told|says|tells|anew|stock|neighbours?|colours?|labelled|strange|sound",
+    "vouch(es|ed)?|carr(y|ies|ied|ying)|so many|so few|for want of|stands? (in|on|for|beside|behind)",
+)
+
+
+@pytest.mark.parametrize("words", UNUSUAL, ids=("verbs", "phrases"))
+def test_pages_are_written_in_plain_words(words: str) -> None:
+    pattern = rf"(?i)(?<![\w`_-])({words})(?![\w`_-])"
+    assert not [found for page in READ_PAGES for found in mentions(pattern, under=page)]
+
+
+def test_messages_are_written_in_plain_words() -> None:
+    """Texts of errors, plans and help pages: strings with a space in them, and what click shows of a command."""
+    found = re.compile(rf"(?i)\b({'|'.join(UNUSUAL)}|publish(es|ed)?)\b")
+    wrong = [
+        f"{module.relative_to(ROOT)}:{line}: {text}"
+        for module in modules()
+        for line, text in _messages(module)
+        if found.search(text)
+    ]
+    assert not wrong
+
+
+def _messages(module: Path) -> Iterator[tuple[int, str]]:
+    tree = ast.parse(module.read_text("utf-8"))
+    documented = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+    firsts = (node.body[0] for node in documented if node.body)
+    docs = {id(first.value) for first in firsts if isinstance(first, ast.Expr)}
+    shown = room_of(module) == "cli"
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and " " in text and (shown or id(node) not in docs):
+            yield getattr(node, "lineno", 0), text
 
 
 def test_no_file_names_a_package_registry() -> None:

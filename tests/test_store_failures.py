@@ -249,7 +249,7 @@ def test_files_stay_where_nobody_knows_whether_they_were_committed(store: Faulty
     table = opened(store)
     before, served = table.version, store.root / "t.lance"
     store.fault = lambda method, key: "broken" if method == "PUT" and "_versions/" in key else None
-    with pytest.raises(StoreUnavailable, match="whether the commit took place is not known"):
+    with pytest.raises(StoreUnavailable, match="it is unknown whether the commit succeeded"):
         table.create_index("id", name="lost")
     store.heal()
     segments = {segment.uuid for index in opened(store).indices() for segment in index.segments}

@@ -27,7 +27,7 @@ FILTERS = ["k = 7", "k < 3", "k is null", "k between 4 and 6", "k != 2", "k in (
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "KINDS", (*registry.KINDS, TOY))
-    monkeypatch.setitem(JOBS, TOY, ToyJobs())
+    monkeypatch.setitem(JOBS, TOY, ToyJobs)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,8 @@ def make_tables() -> dict[str, Any]:
 
 def alphanumeric() -> list[list[int]]:
     """First and last of each run of code points that words may have."""
-    kept = terms_of((f"a{chr(code)}b" for code in CODE_POINTS), base_tokenizer="simple")
     flags = np.zeros(0x110001, dtype=np.int8)
-    flags[CODE_POINTS] = [f"a{chr(code)}b" in kept for code in CODE_POINTS]
+    flags[kept_in_words(CODE_POINTS, "simple")] = 1
     edges = np.diff(np.concatenate([[0], flags]))
     firsts, lasts = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1
     return np.stack([firsts, lasts], axis=1).tolist()
@@ -62,13 +61,18 @@ def alphanumeric() -> list[list[int]]:
 
 def whitespace() -> str:
     """The characters at which the whitespace tokenizer splits."""
-    kept = terms_of((f"a{chr(code)}b" for code in CODE_POINTS), base_tokenizer="whitespace")
-    return "".join(chr(code) for code in CODE_POINTS if f"a{chr(code)}b" not in kept)
+    return "".join(map(chr, sorted(set(CODE_POINTS) - set(kept_in_words(CODE_POINTS, "whitespace")))))
 
 
-def translation(**options: bool) -> dict[str, str]:
+def kept_in_words(codes: Sequence[int], tokenizer: str) -> list[int]:
+    """Those of some code points at which a tokenizer does not split."""
+    kept = terms_of((f"a{chr(code)}b" for code in codes), base_tokenizer=tokenizer)
+    return [code for code in codes if f"a{chr(code)}b" in kept]
+
+
+def translation(codes: Sequence[int] = CODE_POINTS, **options: bool) -> dict[str, str]:
     """What each character becomes that does not stay as it is."""
-    words = (f"{code:x}={chr(code)}" for code in CODE_POINTS if chr(code) not in WHITESPACE)
+    words = (f"{code:x}={chr(code)}" for code in codes if chr(code) not in WHITESPACE)
     pairs = [term.split("=", 1) for term in terms_of(words, base_tokenizer="whitespace", **options)]
     changed = {int(code, 16): became for code, became in pairs if became != chr(int(code, 16))}
     return {chr(code): became for code, became in sorted(changed.items())}

@@ -9,26 +9,38 @@ from typing import TYPE_CHECKING, Any
 from pennon import errors
 
 if TYPE_CHECKING:
+    from pennon.engine.engine import Engine
+    from pennon.engine.progress import ProgressListener
+    from pennon.events import Event, EventKind, Subscription, on_event
+    from pennon.format.cleanup import Orphan
     from pennon.index.bitmap.options import Bitmap, LabelList
     from pennon.index.btree.options import BTree
     from pennon.index.inverted.options import Inverted
     from pennon.index.ngram.options import NGram
+    from pennon.index.options import IndexOptions
     from pennon.index.vector.options import IvfFlat, IvfHnswFlat, IvfHnswPq, IvfHnswSq, IvfPq, IvfRq, IvfSq
     from pennon.index.zones.options import BloomFilter, ZoneMap
-    from pennon.jobs.audit.report import AuditReport
+    from pennon.jobs.audit.report import AuditReport, Finding
     from pennon.jobs.clean_orphans import CleanedOrphans
-    from pennon.jobs.compact.plan import CompactPlan
+    from pennon.jobs.compact.plan import CompactionChoices, CompactPlan, IndexEffect
     from pennon.jobs.drop_index import DropPlan
     from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan
     from pennon.jobs.fragment_reuse.trim import TrimPlan
-    from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport
-    from pennon.jobs.optimize.steps import OptimizePlan
+    from pennon.jobs.kinds import BuildPlan
+    from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, Status
+    from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
     from pennon.jobs.results import IndexResult, Result, TrimResult, UpdateResult
     from pennon.jobs.update_column import UpdatePlan
-    from pennon.query.inventory import Index, ReuseInfo, Segment
-    from pennon.query.scan.explain import Explanation
-    from pennon.query.scan.request import ColumnOrdering
-    from pennon.query.search.explain import SearchExplanation
+    from pennon.query.catalog import Skipped
+    from pennon.query.filter.reading import FilterLike
+    from pennon.query.hybrid.run import HybridOptions
+    from pennon.query.inventory import Index, IndexList, ReuseInfo, ReuseVersionInfo, Segment
+    from pennon.query.scan.explain import Explanation, IndexUse
+    from pennon.query.scan.request import ColumnOrdering, ColumnsLike, ScanOptions
+    from pennon.query.search.explain import FilterUse, SearchExplanation, SegmentUse
+    from pennon.query.search.request import SearchOptions, VectorLike
+    from pennon.query.text.explain import TextExplanation
+    from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
     from pennon.table import Table
     from pennon.table import open_table as open
 
@@ -39,14 +51,30 @@ __all__ = [
     "BTree",
     "Bitmap",
     "BloomFilter",
+    "BuildPlan",
     "CatchUpPlan",
     "CleanedOrphans",
     "ColumnOrdering",
+    "ColumnsLike",
     "CompactPlan",
+    "CompactionChoices",
+    "Decision",
     "DropPlan",
+    "Engine",
+    "Event",
+    "EventKind",
     "Explanation",
+    "FilterLike",
+    "FilterUse",
+    "Finding",
+    "HybridOptions",
     "Index",
+    "IndexEffect",
+    "IndexList",
+    "IndexOptions",
     "IndexResult",
+    "IndexStep",
+    "IndexUse",
     "Inverted",
     "IvfFlat",
     "IvfHnswFlat",
@@ -60,17 +88,32 @@ __all__ = [
     "MaintenanceReport",
     "NGram",
     "OptimizePlan",
+    "Orphan",
+    "ProgressListener",
     "Result",
     "ReuseInfo",
+    "ReuseVersionInfo",
+    "ScanOptions",
     "SearchExplanation",
+    "SearchOptions",
     "Segment",
+    "SegmentUse",
+    "Skipped",
+    "Status",
+    "Subscription",
     "Table",
+    "TextColumnsLike",
+    "TextExplanation",
+    "TextLike",
+    "TextOptions",
     "TrimPlan",
     "TrimResult",
     "UpdatePlan",
     "UpdateResult",
+    "VectorLike",
     "ZoneMap",
     "errors",
+    "on_event",
     "open",
 ]
 
@@ -79,14 +122,30 @@ _MODULES = {
     "BTree": "pennon.index.btree.options",
     "Bitmap": "pennon.index.bitmap.options",
     "BloomFilter": "pennon.index.zones.options",
+    "BuildPlan": "pennon.jobs.kinds",
     "CatchUpPlan": "pennon.jobs.fragment_reuse.catch_up",
     "CleanedOrphans": "pennon.jobs.clean_orphans",
     "ColumnOrdering": "pennon.query.scan.request",
+    "ColumnsLike": "pennon.query.scan.request",
     "CompactPlan": "pennon.jobs.compact.plan",
+    "CompactionChoices": "pennon.jobs.compact.plan",
+    "Decision": "pennon.jobs.maintain",
     "DropPlan": "pennon.jobs.drop_index",
+    "Engine": "pennon.engine.engine",
+    "Event": "pennon.events",
+    "EventKind": "pennon.events",
     "Explanation": "pennon.query.scan.explain",
+    "FilterLike": "pennon.query.filter.reading",
+    "FilterUse": "pennon.query.search.explain",
+    "Finding": "pennon.jobs.audit.report",
+    "HybridOptions": "pennon.query.hybrid.run",
     "Index": "pennon.query.inventory",
+    "IndexEffect": "pennon.jobs.compact.plan",
+    "IndexList": "pennon.query.inventory",
+    "IndexOptions": "pennon.index.options",
     "IndexResult": "pennon.jobs.results",
+    "IndexStep": "pennon.jobs.optimize.steps",
+    "IndexUse": "pennon.query.scan.explain",
     "Inverted": "pennon.index.inverted.options",
     "IvfFlat": "pennon.index.vector.options",
     "IvfHnswFlat": "pennon.index.vector.options",
@@ -100,16 +159,31 @@ _MODULES = {
     "MaintenanceReport": "pennon.jobs.maintain",
     "NGram": "pennon.index.ngram.options",
     "OptimizePlan": "pennon.jobs.optimize.steps",
+    "Orphan": "pennon.format.cleanup",
+    "ProgressListener": "pennon.engine.progress",
     "Result": "pennon.jobs.results",
     "ReuseInfo": "pennon.query.inventory",
+    "ReuseVersionInfo": "pennon.query.inventory",
+    "ScanOptions": "pennon.query.scan.request",
     "SearchExplanation": "pennon.query.search.explain",
+    "SearchOptions": "pennon.query.search.request",
     "Segment": "pennon.query.inventory",
+    "SegmentUse": "pennon.query.search.explain",
+    "Skipped": "pennon.query.catalog",
+    "Status": "pennon.jobs.maintain",
+    "Subscription": "pennon.events",
     "Table": "pennon.table",
+    "TextColumnsLike": "pennon.query.text.request",
+    "TextExplanation": "pennon.query.text.explain",
+    "TextLike": "pennon.query.text.request",
+    "TextOptions": "pennon.query.text.request",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
+    "VectorLike": "pennon.query.search.request",
     "ZoneMap": "pennon.index.zones.options",
+    "on_event": "pennon.events",
     "open": "pennon.table",
 }
 

@@ -1,4 +1,4 @@
-"""Every error Pennon raises on purpose. A message gives the problem, the place and the remedy."""
+"""Every error Pennon raises on purpose. A message states the problem, the place and the remedy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from pennon.secrets import redact
-from pennon.text import escape_controls
+from pennon.wording import escape_controls
 
 
 class PennonError(Exception):
-    """Base of all Pennon errors; `remedy` is the sentence that tells the user what to do."""
+    """Base of all Pennon errors; `remedy` is the sentence that describes what to do."""
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         problem, remedy = escape_controls(redact(problem)), escape_controls(redact(remedy))
@@ -24,16 +24,16 @@ class PennonError(Exception):
 
 
 class InvalidArgument(PennonError, ValueError):
-    """An argument no table could accept."""
+    """An argument is invalid for any table."""
 
 
 class TableNotFound(PennonError):
-    """The store answered, and there is no Lance table at the address, or not at the version asked for."""
+    """The store answered, but there is no Lance table at the address, or the table lacks the requested version."""
 
 
 class StoreUnavailable(PennonError, OSError):
     """The store did not answer: it could not be reached, refused, failed, or broke off in the middle. What it holds is
-    unknown. `retryable` tells whether the same call may succeed later without anything being changed."""
+    unknown. `retryable` is true if the same call may succeed later without any change."""
 
     def __init__(self, problem: str, remedy: str = "", retryable: bool = True) -> None:
         super().__init__(problem, remedy)
@@ -48,11 +48,11 @@ class ColumnNotFound(PennonError):
 
 
 class UnsupportedColumn(PennonError):
-    """The column exists, but its type cannot carry this kind of index, or pylance cannot read it."""
+    """The column exists, but its type does not support this kind of index, or pylance cannot read it."""
 
 
 class UnsupportedTable(PennonError):
-    """The table uses a format feature this version of Pennon does not know."""
+    """The table uses a format feature that this version of Pennon does not support."""
 
 
 class IndexNotFound(PennonError):
@@ -71,7 +71,7 @@ class IndexExists(PennonError):
 
 
 class UnknownIndexType(PennonError, ValueError):
-    """The index type asked for is none Pennon can build."""
+    """Pennon cannot build the requested index type."""
 
 
 class InvalidFilter(PennonError, ValueError):
@@ -83,11 +83,11 @@ class DamagedFile(PennonError):
 
 
 class DamagedTable(DamagedFile):
-    """What is damaged is the table itself; no scan can do without it."""
+    """The table itself is damaged, so a scan cannot replace the damaged file."""
 
 
 class BuildFailed(PennonError):
-    """A job produced something its own validation refuses; nothing was committed."""
+    """The result of a job failed its validation; nothing was committed."""
 
 
 class CommitConflict(PennonError):
@@ -99,22 +99,22 @@ class StoreReadOnly(PennonError):
 
 
 class JavaNotFound(PennonError):
-    """Spark needs Java and none that fits was found."""
+    """Spark needs Java, and no suitable version was found."""
 
 
 class SparkUnavailable(PennonError):
-    """No Spark session can be had, or it is too old."""
+    """No Spark session is available, or it is too old."""
 
 
 class TaskFailed(PennonError):
-    """A Spark task kept failing; the job was given up and nothing was committed."""
+    """A task failed, on Spark after all its attempts; nothing was committed."""
 
 
 class PennonWarning(UserWarning):
-    """Something the user should know that does not make the answer wrong."""
+    """A condition that the user should know about; results are still correct."""
 
-    def __init__(self, *said: object) -> None:
-        super().__init__(*(escape_controls(redact(item)) if isinstance(item, str) else item for item in said))
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(escape_controls(redact(item)) if isinstance(item, str) else item for item in arguments))
 
 
 class DamagedIndexWarning(PennonWarning):
@@ -130,4 +130,4 @@ class CompactionWarning(PennonWarning):
 
 
 class IgnoredOptionWarning(PennonWarning):
-    """An option has no effect on an index of this type, or beside the other options given."""
+    """An option has no effect on an index of this type, or together with the other given options."""

@@ -40,7 +40,7 @@ def test_a_sound_table(uri: str) -> None:
 
 
 def test_damage_is_told_and_repaired(uri: str) -> None:
-    segment = json.loads(run("indices", uri, "--output", "json").stdout)[0]["segments"][0]["uuid"]
+    segment = json.loads(run("indices", uri, "--output", "json").stdout)["indices"][0]["segments"][0]["uuid"]
     (Path(uri) / "_indices" / segment / "page_data.lance").unlink()
     result = run("audit", uri)
     assert result.exit_code == 1

@@ -29,7 +29,7 @@ def files(uri: str) -> dict[str, bytes]:
 
 
 def segment_of(uri: str) -> str:
-    return as_json("indices", uri)[0]["segments"][0]["uuid"]
+    return as_json("indices", uri)["indices"][0]["segments"][0]["uuid"]
 
 
 def test_nothing_is_written_by_any_verb(uri: str) -> None:

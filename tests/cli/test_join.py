@@ -48,7 +48,7 @@ def test_neighbors_of_another_table(uri: str, queries: pa.Table, tmp_path: Path,
     options = ("--queries", asked, "--query-column", "w", "--k", "3", "--nprobes", "4", "--filter", "id < 300")
     result = run("knn-join", uri, "v", *options, "-o", out, "--output", "json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout) == {"rows": 60, "out": out}
+    assert json.loads(result.stdout) == {"status": "done", "rows": 60, "out": out}
     found = lance.dataset(out).to_table() if form == "lance" else pq.read_table(out)
     assert found.column_names == ["q", "w", "_rank", "_distance", "id"]
     rows = sorted(zip(*(found[name].to_pylist() for name in ("q", "_rank", "id")), strict=True))
@@ -64,7 +64,7 @@ def test_errors_are_one_line(uri: str, queries: pa.Table, tmp_path: Path) -> Non
     lance.write_dataset(queries, asked)
     for wrong, said in (
         (("--queries", asked), "no column 'v'"),
-        (("--queries", asked, "--query-column", "q"), "holds no query vectors"),
+        (("--queries", asked, "--query-column", "q"), "is not a type of query vectors"),
         (("--queries", str(tmp_path / "none.lance")), "cannot open a Lance table"),
         (("--queries", str(tmp_path / "none.parquet")), "PATH_NOT_FOUND"),
     ):

@@ -19,6 +19,9 @@ import pennon
 from pennon.errors import InvalidArgument
 from pennon.format import cleanup as housekeeping
 from pennon.format.cleanup import Orphan, OrphanKind
+from pennon.format.modification_times import ModificationTimes, time_of_store
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Location
 from tests.support.cli import as_json, done, run
 from tests.support.object_store import BUCKET, storage_options
 from tests.support.tables import full_scan, stock_answer
@@ -113,7 +116,7 @@ def test_what_was_committed_or_written_to_meanwhile_stays(uri: str, monkeypatch:
     """Two builds come to life between the look at the manifests and the deletion."""
     table = pennon.open(uri)
     written = left_behind(uri, 30)
-    looked = housekeeping._look  # pyright: ignore[reportPrivateUsage]
+    looked = housekeeping._list_orphans  # pyright: ignore[reportPrivateUsage]
     committed: list[str] = []
 
     def looking(snapshot: Any, **options: Any) -> Any:
@@ -126,7 +129,7 @@ def test_what_was_committed_or_written_to_meanwhile_stays(uri: str, monkeypatch:
         committed.append(new)
         return replace(look, found=[Orphan(new, OrphanKind.INDEX, 30 * DAY, 1), *look.found])
 
-    monkeypatch.setattr(housekeeping, "_look", looking)
+    monkeypatch.setattr(housekeeping, "_list_orphans", looking)
     assert housekeeping.delete_orphans(table.refresh()._snapshot).deleted == ()  # pyright: ignore[reportPrivateUsage]
     assert {written, *committed} <= directories(uri)
     assert stock_answer(uri, "id = 3") == (full_scan(uri, "id = 3"), True)
@@ -165,8 +168,50 @@ def test_less_than_a_day_is_no_sign_that_a_job_is_over(uri: str) -> None:
     assert orphan not in directories(uri)
 
 
-def test_an_object_store_tells_no_ages(storage_options: dict[str, str]) -> None:
-    """So nothing goes unless the user says that no job is running."""
+def test_ages_on_an_object_store_come_from_its_listing(
+    storage_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"s3://{BUCKET}/aged.lance"
+    lance.write_dataset(pa.table({"k": range(100)}), uri, storage_options=storage_options)
+    store = lance.dataset(uri, storage_options=storage_options).new_file_session()
+    orphan = f"_indices/{uuid4()}"
+    store.upload_file(__file__, f"{orphan}/page_data.lance")
+    [fragment] = write_fragments(pa.table({"k": range(3)}), uri, mode="append", storage_options=storage_options)
+    file = f"data/{fragment.files[0].path}"
+    table = pennon.open(uri, storage_options=storage_options)
+    kept = table.clean_orphans(timedelta(days=7)).kept
+    assert [each.path for each in kept] == [orphan, file]
+    assert all(each.age is not None and each.age < 600 for each in kept)
+    assert kept[0].size_bytes == Path(__file__).stat().st_size
+    # A week later.
+    now = housekeeping.time_of_store
+    monkeypatch.setattr(housekeeping, "time_of_store", lambda *given: (now(*given) or 0) + 7 * DAY)
+    assert [each.path for each in table.clean_orphans(timedelta(days=7)).deleted] == [orphan, file]
+    assert (len(store.list("data")), store.list("_indices")) == (1, [])
+    assert table.scan("k = 3").num_rows == 1
+
+
+def test_ages_are_unknown_where_the_listing_is_of_another_store(storage_options: dict[str, str]) -> None:
+    """Both clients must see what one of them has written."""
+    uri = f"s3://{BUCKET}/elsewhere.lance"
+    lance.write_dataset(pa.table({"k": range(10)}), uri, storage_options=storage_options)
+    pinned = Snapshot.open(Location.of(uri, storage_options))
+    own = ModificationTimes.of(pinned.store.location)
+    other = ModificationTimes.of(Location.of(f"s3://{BUCKET}/other.lance", storage_options))
+    unreachable = ModificationTimes.of(Location.of(uri, storage_options | {"aws_endpoint": "http://127.0.0.1:9"}))
+    assert own is not None
+    assert other is not None
+    assert unreachable is not None
+    assert abs((time_of_store(pinned.store, own) or 0) - time.time()) < 600
+    assert time_of_store(pinned.store, other) is None
+    assert time_of_store(pinned.store, unreachable) is None
+    assert ModificationTimes.of(Location.of("gs://bucket/t.lance")) is None
+    assert pinned.store.list("_indices") == []
+
+
+def test_without_ages_nothing_is_deleted_unless_no_job_is_running(storage_options: dict[str, str]) -> None:
+    """An option that only pylance knows: another client may see another store."""
+    storage_options = storage_options | {"aws_unsigned_payload": "true"}
     uri = f"s3://{BUCKET}/orphans.lance"
     lance.write_dataset(pa.table({"k": range(100)}), uri, storage_options=storage_options)
     options = [word for pair in storage_options.items() for word in ("--storage-option", "=".join(pair))]

@@ -128,4 +128,4 @@ def test_bars_on_a_terminal_and_results_apart(tmp_path: Path) -> None:
     assert re.search(r"start Spark ━+ 0/1 +0:00:0\d", plain)
     assert re.search(r"build: (map|reduce) [━╸╺]+ 0/\d+ 0/3\.0M rows +0:00:0\d", plain), plain
     result = json.loads((tmp_path / "out.json").read_text())
-    assert (result["name"], result["rows_covered"]) == ("k_idx", 3_000_000)
+    assert (result["index"]["name"], result["index"]["rows_covered"]) == ("k_idx", 3_000_000)

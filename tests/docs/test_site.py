@@ -29,6 +29,7 @@ OPERATIONS = (
     "report",
     "scan",
     "search",
+    "search-text",
     "spark",
     "sql",
     "update-column",
@@ -65,3 +66,15 @@ def test_a_page_of_an_operation_has_every_part(page: str) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 80
+
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's Chromium is not installed")
+@pytest.mark.parametrize("page", ["index.html", "reference/api.html"])
+def test_search_works_in_a_site_that_is_opened_from_a_disk(site: Path, tmp_path: Path, page: str) -> None:
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+    command += ["--virtual-time-budget=20000", "--dump-dom", f"file://{site / page}?q=zonemap"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert re.search(r'md-search-result__meta">\d+ matching documents?<', shown)

@@ -129,7 +129,7 @@ def test_any_other_error_is_told_in_one_line(engine: SparkEngine) -> None:
     def break_down(destination: int, _: Batches) -> None:
         raise ZeroDivisionError(f"at {destination}")
 
-    with pytest.raises(TaskFailed, match="break down was given up: ZeroDivisionError: at 0"):
+    with pytest.raises(TaskFailed, match="break down failed: ZeroDivisionError: at 0"):
         engine.exchange("break down", partial(scatter, 1, 10), [0], break_down, 1)
 
 

@@ -41,17 +41,17 @@ class Unspeakable(Exception):
 @pytest.mark.parametrize(
     ("trace", "cause", "remedy"),
     [
-        (NOTED, "ClientError: a long story over two lines", "Run it again once the cause is removed"),
+        (NOTED, "ClientError: a long story over two lines", "Remove the cause and run it again"),
         (MISSING, "ModuleNotFoundError: No module named 'pennon'", "PYSPARK_PYTHON"),
         (MEMORY, "Spark's JVM ran out of memory", "PENNON_DRIVER_MEMORY"),
         ("[Errno 111] Connection refused", "Spark's driver has ended ([Errno 111] Connection refused)", "new process"),
-        (LOST, ABORTED, "Run it again"),
-        ("", "Spark gives no reason", "Run it again"),
+        (LOST, ABORTED, "run it again"),
+        ("", "Spark reported no reason", "run it again"),
     ],
 )
 def test_the_line_that_matters(trace: str, cause: str, remedy: str) -> None:
     failed = task_failed("scan", RuntimeError(trace))
-    assert failed.problem == f"scan was given up: {cause}"
+    assert failed.problem == f"scan failed: {cause}"
     assert remedy in failed.remedy
     assert "Nothing was committed" in failed.remedy
 
@@ -59,5 +59,5 @@ def test_the_line_that_matters(trace: str, cause: str, remedy: str) -> None:
 @pytest.mark.parametrize("error", [RuntimeError(STOPPED), Unspeakable()])
 def test_a_driver_that_has_ended(error: Exception) -> None:
     failed = task_failed("scan", error)
-    assert failed.problem.startswith("scan was given up: Spark's driver has ended (")
+    assert failed.problem.startswith("scan failed: Spark's driver has ended (")
     assert "PENNON_DRIVER_MEMORY" in failed.remedy

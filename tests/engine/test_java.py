@@ -47,7 +47,7 @@ def test_no_java_at_all(tmp_path: Path) -> None:
 
 def test_java_home_without_java_is_not_mended_from_path(tmp_path: Path) -> None:
     java = fake_java(tmp_path / "path", 'openjdk version "17.0.15"')
-    with pytest.raises(JavaNotFound, match=r"JAVA_HOME is .*empty, which holds no bin/java"):
+    with pytest.raises(JavaNotFound, match=r"JAVA_HOME is .*empty, which has no bin/java"):
         find_java({"JAVA_HOME": str(tmp_path / "empty"), "PATH": str(java.parent)})
 
 

@@ -87,7 +87,7 @@ def check(moment: str, *how: str) -> None:
     last = finished.stderr.strip().splitlines()[-1]
     assert last.startswith(("pennon.errors.TaskFailed: ", "pennon.errors.SparkUnavailable: ")), finished.stderr
     assert any(told in last for told in ("has ended", "ended while it started", "did not start")), last
-    assert "PENNON_DRIVER_MEMORY" in last or "memory is left" in last
+    assert "PENNON_DRIVER_MEMORY" in last or "free memory" in last
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

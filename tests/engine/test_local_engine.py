@@ -99,13 +99,13 @@ def test_any_other_error_is_a_failed_task(local: LocalEngine) -> None:
     def break_down(number: int) -> None:
         raise ValueError(f"number {number}\nis not to my liking")
 
-    with pytest.raises(TaskFailed, match="break down was given up: ValueError: number 7 is not to my liking") as failed:
+    with pytest.raises(TaskFailed, match="break down failed: ValueError: number 7 is not to my liking") as failed:
         local.map("break down", break_down, [7])
     assert isinstance(failed.value.__cause__, ValueError)
 
 
 def test_a_result_that_cannot_be_pickled_is_reported(local: LocalEngine) -> None:
-    with pytest.raises(TaskFailed, match=r"lock was given up: TypeError: cannot pickle '_thread.lock'"):
+    with pytest.raises(TaskFailed, match=r"lock failed: TypeError: cannot pickle '_thread.lock'"):
         local.map("lock", lambda _: threading.Lock(), [0])
 
 
@@ -318,7 +318,7 @@ def test_errors_of_a_destination(local: LocalEngine, error: Exception) -> None:
             raise error
         return 0
 
-    expected = r"no column 'x'|refuse was given up: ZeroDivisionError: at 2"
+    expected = r"no column 'x'|refuse failed: ZeroDivisionError: at 2"
     with pytest.raises((ColumnNotFound, TaskFailed), match=expected):
         local.exchange("refuse", partial(scatter, 4, 100_000), range(2), refuse, 4)
 

@@ -100,7 +100,7 @@ def test_the_error_of_the_first_task_wins(engine: SparkEngine) -> None:
 def test_any_other_error_is_tried_again_and_told_in_one_line(engine: SparkEngine, attempts: Attempts) -> None:
     with pytest.raises(TaskFailed) as raised:
         engine.map("break down", partial(break_down, attempts), [7])
-    assert raised.value.problem == "break down was given up: ValueError: number 7 is not to my liking"
+    assert raised.value.problem == "break down failed: ValueError: number 7 is not to my liking"
     assert raised.value.__cause__ is not None
     assert attempts.count() == 4
 
@@ -116,7 +116,7 @@ def test_a_killed_worker_is_survived(engine: SparkEngine, attempts: Attempts) ->
 
 
 def test_a_worker_killed_each_time_is_told(engine: SparkEngine) -> None:
-    with pytest.raises(TaskFailed, match="die was given up: a Python worker died"):
+    with pytest.raises(TaskFailed, match="die failed: a Python worker died"):
         engine.map("die", os._exit, [1])
 
 
@@ -124,5 +124,5 @@ def test_a_result_that_cannot_be_pickled_is_told(engine: SparkEngine) -> None:
     def lock(_: int) -> object:
         return threading.Lock()
 
-    with pytest.raises(TaskFailed, match=r"lock was given up: TypeError: cannot pickle '_thread.lock'"):
+    with pytest.raises(TaskFailed, match=r"lock failed: TypeError: cannot pickle '_thread.lock'"):
         engine.map("lock", lock, [0])

@@ -28,6 +28,7 @@ from tests.support.tables import full_scan, stock_answer
 
 DIM = 8
 FRAGMENT_ROWS = 60
+WORDS = "s_words"
 FILTERS = (
     "k = 7",
     "k between 3 and 5",
@@ -104,6 +105,32 @@ def build_ngram(table: Table) -> None:
     table.create_index("s", "NGRAM", rows_per_task=100)
 
 
+def build_words(table: Table) -> None:
+    table.create_index("s", "INVERTED", WORDS, with_position=True, rows_per_task=100)
+
+
+def texts(uri: str, *, stable: bool = False) -> None:
+    """With an inverted index of two segments, the first of three partitions; a fragment on top is not covered."""
+    plain(uri, stable=stable)
+    table = pennon.open(uri)
+    build_words(table)
+    for start in (1000, 2000):
+        lance.write_dataset(rows(FRAGMENT_ROWS, start), uri, mode="append")
+        if start < 2000:
+            table.refresh()
+            table.optimize_indices(num_indices_to_merge=0)
+    lance.dataset(uri).delete("id % 11 = 2")
+
+
+def texts_stable(uri: str) -> None:
+    texts(uri, stable=True)
+
+
+def texts_deferred(uri: str) -> None:
+    texts(uri)
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=150)
+
+
 def ngrams(uri: str, *, stable: bool = False) -> None:
     """With an n-gram index of two segments; a fragment on top is not covered."""
     plain(uri, stable=stable)
@@ -170,6 +197,28 @@ def caught_up(uri: str) -> None:
     pennon.open(uri).catch_up_indices()
 
 
+def beside_foreign(uri: str) -> None:
+    """With a B-tree and a graph, beside an index that Pennon cannot rewrite."""
+    plain(uri)
+    table = pennon.open(uri)
+    build_btree(table)
+    build_hnsw(table)
+    lance.dataset(uri).create_scalar_index("s", "INVERTED", base_tokenizer="icu")
+    lance.dataset(uri).delete("id % 11 = 2")
+
+
+def check_foreign(uri: str) -> None:
+    """pylance uses the index that Pennon does not know, over all rows, and can search the graph."""
+    dataset = lance.dataset(uri)
+    asked = dataset.scanner(full_text_query={"query": "s3", "columns": ["s"]}, columns=["id", "_score"])
+    assert sorted(asked.to_table()["id"].to_pylist()) == full_scan(uri, "s = 's3'")
+    live = {fragment.fragment_id for fragment in dataset.get_fragments()}
+    [index] = [each for each in dataset.describe_indices() if each.name == "s_idx"]
+    assert live <= set().union(*(segment.fragment_ids for segment in index.segments))
+    nearest = {"column": "v", "q": np.zeros(DIM, np.float32), "k": 5, "nprobes": 3}
+    assert dataset.to_table(nearest=nearest, columns=["id", "_distance"]).num_rows == 5
+
+
 def damaged(uri: str) -> None:
     """With a page file cut short and a segment over too much."""
     indexed(uri)
@@ -203,13 +252,15 @@ def update(table: Table) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A job on a table in some state. `stays` says that rows may not change; an update may have happened or not."""
+    """A job on a table in some state. `stays` says that rows may not change; an update may have happened or not. `also`
+    checks what only this scenario has."""
 
     name: str
     prepare: Callable[[str], None]
     run: Callable[[Table], Any]
     stays: bool = True
     damaged: bool = False
+    also: Callable[[str], None] | None = None
 
 
 SCENARIOS = [
@@ -226,6 +277,11 @@ SCENARIOS = [
     Scenario("merge zones", zoned, lambda t: t.optimize_indices(num_indices_to_merge=9)),
     Scenario("compact, make zones again", zoned, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("compact, zones on stable row ids", zoned_stable, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("build an INVERTED", plain, build_words),
+    Scenario("merge an INVERTED", texts, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("merge an INVERTED, stable row ids", texts_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("remap an INVERTED", texts, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("catch up an INVERTED", texts_deferred, lambda t: t.catch_up_indices()),
     Scenario("build an NGRAM", plain, build_ngram),
     Scenario("merge an NGRAM", ngrams, lambda t: t.optimize_indices(num_indices_to_merge=9)),
     Scenario("merge an NGRAM, stable row ids", ngrams_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),
@@ -237,6 +293,12 @@ SCENARIOS = [
     Scenario("retrain", indexed, lambda t: t.optimize_indices(retrain=True)),
     Scenario("compact, remap at once", indexed, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("compact, stable row ids", indexed_stable, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario(
+        "compact beside an unknown index",
+        beside_foreign,
+        lambda t: t.compact(target_rows_per_fragment=150),
+        also=check_foreign,
+    ),
     Scenario("compact, defer the remap", indexed, lambda t: t.compact(remap="deferred", target_rows_per_fragment=150)),
     Scenario("compact, drop coverage", indexed, lambda t: t.compact(remap="drop", target_rows_per_fragment=150)),
     Scenario("catch up", deferred, lambda t: t.catch_up_indices()),
@@ -282,6 +344,8 @@ def check(uri: str, before: Contents, scenario: Scenario) -> None:
     with warnings.catch_warnings(action="ignore" if scenario.damaged else "error"):
         _check_answers(uri, now, stock=not scenario.damaged)
     check_files(uri, damaged=scenario.damaged)
+    if scenario.also is not None:
+        scenario.also(uri)
 
 
 def _updated(row: dict[str, Any]) -> dict[str, Any]:
@@ -297,6 +361,11 @@ def _check_answers(uri: str, now: Contents, *, stock: bool) -> None:
         assert sorted(table.scan(condition, ["id"])["id"].to_pylist()) == expected, condition
         if stock:
             assert stock_answer(uri, condition)[0] == expected, f"stock: {condition}"
+    if stock and any(index.name == WORDS for index in table.indices()):
+        for word in ("s3", "s12", "s99"):
+            found = lance.dataset(uri).to_table(columns=["id"], full_text_query=word)
+            assert sorted(found["id"].to_pylist()) == full_scan(uri, f"s = '{word}'"), word
+        assert table.audit(index_names=[WORDS]).ok
     ids = sorted(now.newest)
     vectors = np.array([now.newest[i]["v"] for i in ids], dtype=np.float32)
     query = np.full(DIM, 0.25, dtype=np.float32)

@@ -59,7 +59,7 @@ def damage(root: Path, rng: Rng, *, digests: bool) -> Damage:
     choices = [*BYTES]
     if kind == "manifest":
         choices += ["forged"] * 10
-    elif kind in ("lookup", "pages", "index", "auxiliary", "zones", "details"):
+    elif kind in ("lookup", "pages", "index", "auxiliary", "zones", "details", "metadata"):
         choices += ["forged"] * 8
     name = choices[rng.integers(len(choices))]
     of_table = kind in ("manifest", "deletions")
@@ -125,7 +125,10 @@ def _kind(name: str) -> str:
         "pennon-checksums.bin": "checksums",
         "zonemap.lance": "zones",
         "bloomfilter.lance": "zones",
+        "metadata.lance": "metadata",
     }
+    if name.startswith("part_") and name.endswith("_checksums.bin"):
+        return "checksums"
     return kinds.get(name, "details" if name.endswith(".binpb") else "pages")
 
 
@@ -139,6 +142,7 @@ WEIGHTS = {
     "details": 5,
     "contents": 2,
     "checksums": 3,
+    "metadata": 5,
     "deletions": 3,
     "transaction": 0.5,
 }

@@ -146,6 +146,94 @@ def test_a_lookup_without_digests_is_believed(uri: str) -> None:
     assert explanation.indices
 
 
+ZONES: dict[str, dict[str, Any]] = {"ZONEMAP": {"rows_per_zone": 64}, "BLOOMFILTER": {"number_of_items": 64}}
+ZONE_COLUMNS = {
+    "ZONEMAP": ("min", "max", "null_count", "fragment_id", "zone_start", "zone_length"),
+    "BLOOMFILTER": ("fragment_id", "zone_start", "zone_length", "has_null", "bloom_filter_data"),
+}
+
+
+def flipped(array: pa.Array, rng: np.random.Generator) -> pa.Array:
+    """One value with one other bit, or NULL where it was valid."""
+    at, values = int(rng.integers(len(array))), array.to_pylist()
+    if pa.types.is_boolean(array.type):
+        values[at] = not values[at]
+    elif values[at] is None or isinstance(values[at], str | bytes):
+        content = bytearray((values[at] or "x").encode() if pa.types.is_string(array.type) else values[at])
+        content[rng.integers(len(content))] ^= 1 << int(rng.integers(7))
+        values[at] = bytes(content).decode() if pa.types.is_string(array.type) else bytes(content)
+    else:
+        bits = array.type.bit_width if not pa.types.is_uint64(array.type) else 12
+        values[at] = int(values[at]) ^ (1 << int(rng.integers(bits - 1)))
+    return pa.array(values, array.type)
+
+
+@pytest.mark.parametrize("kind", ZONES)
+@pytest.mark.parametrize("column", ["i", "s"])
+def test_one_bit_of_a_zone(uri: str, kind: str, column: str) -> None:
+    """Whichever it is, it is noticed."""
+    pennon.open(uri).create_index(column, kind, **ZONES[kind])
+    [path] = Path(uri).glob("_indices/*/*.lance")
+    whole, rng = path.read_bytes(), np.random.default_rng(3)
+    value = "i = 40" if column == "i" else "s = 'k033'"
+    expected = stock_rows(lance.dataset(uri), value)
+    for name in ZONE_COLUMNS[kind]:
+        for _ in range(3):
+
+            def change(opened: Opened, name: str = name) -> None:
+                at = opened.table.column_names.index(name)
+                new = flipped(opened.table.column(at).combine_chunks(), rng)
+                opened.table = opened.table.set_column(at, opened.table.schema.field(at), new)
+
+            forged(uri, path.name, change)
+            with pytest.warns(DamagedIndexWarning, match="not as they were written"):
+                assert sorted(pennon.open(uri).scan(value, ["id"])["id"].to_pylist()) == expected
+            path.write_bytes(whole)
+            record_size(Path(uri), path)
+
+
+@pytest.mark.parametrize("kind", ZONES)
+def test_nulls_of_zones_that_changed(uri: str, kind: str) -> None:
+    pennon.open(uri).create_index("i", kind, **ZONES[kind])
+
+    def change(opened: Opened) -> None:
+        content = bytearray(opened.buffers[0])
+        content[-1] ^= 1
+        opened.buffers[0] = bytes(content)
+
+    forged(uri, "*.lance", change)
+    with pytest.warns(DamagedIndexWarning, match="NULL bitmap"):
+        assert pennon.open(uri).count("i is null") == len(stock_rows(lance.dataset(uri), "i is null"))
+
+
+@pytest.mark.parametrize("kind", ZONES)
+def test_zones_that_pylance_merged_are_believed(uri: str, kind: str) -> None:
+    pennon.open(uri).create_index("i", kind, **ZONES[kind])
+    lance.write_dataset(rows(300, 900), uri, mode="append")
+    lance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pennon.open(uri).explain("i = 40").indices
+        assert pennon.open(uri).count("i = 40") == len(stock_rows(lance.dataset(uri), "i = 40"))
+        pennon.open(uri).optimize_indices(num_indices_to_merge=1)
+
+
+def test_merging_zones_does_not_make_damage_look_sound(uri: str) -> None:
+    pennon.open(uri).create_index("i", "BLOOMFILTER", number_of_items=64)
+
+    def change(opened: Opened) -> None:
+        filters = opened.table["bloom_filter_data"].to_pylist()
+        filters[2] = bytes(len(filters[2]))
+        table = opened.table.drop_columns(["bloom_filter_data"])
+        opened.table = table.append_column(opened.table.schema.field(4), pa.array(filters, pa.binary()))
+
+    forged(uri, "bloomfilter.lance", change)
+    lance.write_dataset(rows(300, 900), uri, mode="append")
+    with pytest.warns(DamagedIndexWarning, match="built from the data"):
+        pennon.open(uri).optimize_indices(num_indices_to_merge=1)
+    assert pennon.open(uri).audit().ok
+
+
 def changed(column: str) -> Any:
     """One bit in a code, a factor or an id."""
 

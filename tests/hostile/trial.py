@@ -19,7 +19,7 @@ from pennon.errors import DamagedIndexWarning, PennonError
 from pennon.index.cache import SHARED_CACHE
 from pennon.testing.engines import in_process
 from tests.hostile.mutations import Damage, copied, damage
-from tests.hostile.victims import DIM, FILTERS, K, Victim, sorted_ids, stock_rows
+from tests.hostile.victims import DIM, FILTERS, K, Victim, sorted_ids, stock_rows, text_answers
 
 # Of every outcome that is right, how it came about; all others are failures.
 RIGHT = ("answered", "warned", "refused", "as stock", "undetectable")
@@ -68,6 +68,8 @@ class Trial:
             self._filtered(table, str(filter))
         for name in self._searched():
             self._search(table, name)
+        if self.victim.texts:
+            self._words()
         if self.rng.random() < 0.3:
             self._ask("report", table.report)
             self._ask("plan_optimize", table.plan_optimize)
@@ -110,6 +112,12 @@ class Trial:
         batch = np.stack([query] * 12)
         self._ask(f"batch {name}", lambda: table.search_batch("v", batch, K, nprobes=3, columns=["id"]))
         self._ask(f"explain {name}", lambda: table.explain_search("v", query, K, index=name))
+
+    def _words(self) -> None:
+        """The files themselves are asked; a search of the table decides what a refusal leads to."""
+        found = self._ask("words", lambda: text_answers(self.uri))
+        if found is not None and not _same_scores(found, self.victim.texts):
+            self._differs("words: other rows or scores", lambda: not self._same_rows())
 
     def _wrong_neighbors(self, found: pa.Table, query: np.ndarray, *, exact: bool, flat: bool) -> str | None:
         ids, distances = found["id"].to_numpy(), found["_distance"].to_numpy()
@@ -174,6 +182,14 @@ class Trial:
     def _same_rows(self) -> bool:
         ids = self._by_stock().to_table(columns=["id"])["id"].to_numpy()
         return bool(np.array_equal(np.sort(ids), np.sort(self.victim.live)))
+
+
+def _same_scores(found: dict[str, dict[int, float]], expected: dict[str, dict[int, float]]) -> bool:
+    return all(
+        found[query].keys() == rows.keys() and np.allclose([*found[query].values()], [*rows.values()], atol=1e-4)
+        for query, rows in expected.items()
+        if found[query] or rows
+    )
 
 
 def run_trial(victim: Victim, seed: int, directory: Path, begun: Callable[[Damage], object] = lambda _: None) -> Trial:

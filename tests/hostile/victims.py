@@ -15,6 +15,13 @@ import pyarrow as pa
 
 import pennon
 from pennon.format.pb import lance_pb2 as pb
+from pennon.format.snapshot import Snapshot
+from pennon.format.store import Location
+from pennon.index.cache import ByteCache
+from pennon.index.inverted.kind import INVERTED
+from pennon.index.inverted.query import Match, Phrase
+from pennon.index.inverted.search.compound import TextSearch
+from pennon.index.inverted.search.leaves import TextIndex
 from pennon.index.vector.vectors import to_lists
 from pennon.testing.cases import labels
 from pennon.testing.engines import in_process
@@ -25,6 +32,10 @@ DIM = 16
 K = 8
 KINDS = ("IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ")
 OPTIONS: dict[str, dict[str, int]] = {"IVF_PQ": {"num_sub_vectors": 4}, "IVF_HNSW_PQ": {"num_sub_vectors": 4}}
+
+WORDS = ("bird", "birds", "house", "tree", "stone", "river", "boat", "light", "night", "star", "moon")
+# Queries of words on the column `t`, all of whose rows have the words of one of them.
+TEXT_QUERIES = ("bird", "house river", '"of the moon"', "stone 81")
 
 FILTERS = (
     "i = 40",
@@ -55,6 +66,7 @@ class Victim:
     rows: dict[str, list[int]]
     live: npt.NDArray[np.int64]
     vectors: npt.NDArray[np.float32]
+    texts: dict[str, dict[int, float]]  # row ids and scores that each query of words finds
     digests: bool  # whether Pennon wrote the index files
 
     def save(self, path: Path) -> None:
@@ -74,6 +86,7 @@ def make_victims(directory: Path) -> list[Victim]:
             _many_deleted(directory / "deleted.lance"),
             _stock(directory / "stock.lance"),
             _zones(directory / "zones.lance"),
+            _texts(directory / "texts.lance"),
         ]
 
 
@@ -87,6 +100,7 @@ def rows(count: int, start: int = 0, *, vectors: bool = True) -> pa.Table:
         "s": pa.array([f"k{v:03d}" for v in draw], pa.string(), mask=gone),
     }
     columns["l"] = labels("l").values(rng, count)
+    columns["t"] = pa.array([f"row {v % 7} of the {WORDS[v % 11]} {v}" for v in draw], pa.string(), mask=gone)
     if vectors:
         columns["v"] = to_lists(clustered(count, DIM, start).astype(np.float32))
     return pa.table(columns)
@@ -109,14 +123,14 @@ def _trees(path: Path) -> Victim:
 
 
 def _zones(path: Path) -> Victim:
-    """Zone maps and Bloom filters, which have no digests; rows of the first segments have moved."""
+    """Zone maps and Bloom filters; rows of the first segments have moved."""
     uri = _written(path)
     _zone_segments(uri, None)
     pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=600)
     lance.write_dataset(rows(200, 1200), uri, mode="append")
     _zone_segments(uri, [max(f.fragment_id for f in lance.dataset(uri).get_fragments())])
     lance.dataset(uri).delete("id % 13 = 5")
-    return _victim(uri, (), digests=False)
+    return _victim(uri, ())
 
 
 def _zone_segments(uri: str, fragments: list[int] | None) -> None:
@@ -153,6 +167,17 @@ def _ngrams(path: Path) -> Victim:
     pennon.open(uri).create_index("s", "NGRAM", fragment_ids=[4])
     lance.dataset(uri).delete("id % 13 = 5")
     pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=600)
+    return _victim(uri, ())
+
+
+def _texts(path: Path) -> Victim:
+    """Words in two segments of several partitions, of which the first has been through a compaction."""
+    uri = _written(path)
+    pennon.open(uri).create_index("t", "INVERTED", with_position=True, rows_per_task=400)
+    pennon.open(uri).compact(target_rows_per_fragment=600)
+    lance.write_dataset(rows(200, 1200), uri, mode="append")
+    pennon.open(uri).optimize_indices(num_indices_to_merge=0)
+    lance.dataset(uri).delete("id % 13 = 5")
     return _victim(uri, ())
 
 
@@ -219,7 +244,26 @@ def _victim(uri: str, indices: tuple[str, ...], *, digests: bool = True) -> Vict
     vectors = np.zeros((len(table), 0), dtype=np.float32)
     if "v" in names:
         vectors = table["v"].combine_chunks().flatten().to_numpy().reshape(-1, DIM)
-    return Victim(Path(uri).stem, uri, indices, answers, table["id"].to_numpy(), vectors, digests)
+    texts = text_answers(uri) if _has_words(uri) else {}
+    return Victim(Path(uri).stem, uri, indices, answers, table["id"].to_numpy(), vectors, texts, digests)
+
+
+def _has_words(uri: str) -> bool:
+    return any(INVERTED.claims(segment) for segment in Snapshot.open(Location.of(uri)).manifest.segments)
+
+
+def text_answers(uri: str) -> dict[str, dict[int, float]]:
+    """What the files of the segments hold for each query: row ids, those of deleted rows included, and scores."""
+    snapshot = Snapshot.open(Location.of(uri))
+    chosen = [segment for segment in snapshot.manifest.segments if INVERTED.claims(segment)]
+    cache, column = ByteCache(), snapshot.column("t")
+    index = TextIndex([INVERTED.open(snapshot, segment, column, None, cache) for segment in chosen])
+    found: dict[str, dict[int, float]] = {}
+    for query in TEXT_QUERIES:
+        asked = Phrase(query.strip('"')) if query.startswith('"') else Match(query)
+        hits = TextSearch({"t": index}, "t").best(asked, None)
+        found[query] = dict(zip(hits.row_ids.tolist(), hits.scores.tolist(), strict=True))
+    return found
 
 
 def stock_rows(dataset: lance.LanceDataset, filter: str) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pennon
 from pennon.cli import main
 from pennon.errors import DamagedIndexWarning, InvalidArgument
 from pennon.secrets import redact
-from pennon.text import escape_controls, in_json, in_line
+from pennon.wording import escape_controls, in_json, in_line
 from tests.hostile_names.names import NAMES, ROWS, STEERING, VALUES, quoted, write
 from tests.support.html import Reader
 
@@ -57,25 +58,22 @@ def test_text(uri: str) -> None:
 
 
 def test_json(uri: str) -> None:
-    def told(*arguments: str) -> object:
+    def told(*arguments: str) -> dict[str, Any]:
         done = CliRunner().invoke(main, [arguments[0], "--output", "json", *arguments[1:]])
         assert done.exit_code == 0, done.output
         assert not [sign for sign in STEERING if sign in done.output]
         return json.loads(done.output, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
-    indices = told("indices", uri)
-    assert isinstance(indices, list)
+    indices = told("indices", uri)["indices"]
     assert {index["name"] for index in indices} == set(NAMES.values())
-    rows = told("scan", uri, "--limit", str(ROWS))
+    rows = told("scan", uri, "--limit", str(ROWS))["rows"]
     assert rows == json.loads(json.dumps(lance.dataset(uri).to_table().to_pylist()), parse_constant=str)
     for name in NAMES.values():
         explained = told("explain", uri, "--filter", f"{quoted(name)} = 3")
-        assert isinstance(explained, dict)
         assert [use["index"] for use in explained["indices"]] == [name]
         dropped = told("drop-index", uri, "--dry-run", "--", name)
-        assert isinstance(dropped, dict)
         assert dropped["index"]["name"] == name
-        assert told("scan", uri, "--limit", "1", "--columns", json.dumps([name])) == [{name: 0}]
+        assert told("scan", uri, "--limit", "1", "--columns", json.dumps([name]))["rows"] == [{name: 0}]
 
 
 def test_the_like_of_a_search_is_a_filter(tmp_path: Path) -> None:

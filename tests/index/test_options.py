@@ -106,7 +106,7 @@ def test_values_that_are_allowed() -> None:
 
 
 def test_options_beside_an_object_and_unknown_types_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match=r"ranges given beside an object, BTree\(...\)"):
+    with pytest.raises(InvalidArgument, match=r"ranges given in addition to BTree\(...\)"):
         index_options(pennon.BTree(), {"ranges": 3})
     with pytest.raises(UnknownIndexType, match="SAMPLER"):
         pennon.index.registry.kind_named(Sampler().index_type)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.errors import CoverageWarning, DamagedTable, InvalidArgument, UnsupportedTable
+from pennon.errors import DamagedIndexWarning, DamagedTable, InvalidArgument, UnsupportedTable
 from pennon.format.manifest import find_manifest, parse_manifest
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Location, open_store
@@ -117,21 +117,41 @@ def grow(family: Family, start: int) -> None:
     family.dataset().insert(rows(start, start + 200))
 
 
-def test_indices_of_the_base_are_passed_over_and_the_rows_scanned(family: Family) -> None:
-    check(family.uri, covered=False)
-    assert {skipped.reason for skipped in family.table().explain("k = 5").skipped} == {
-        "files in another table (base path)"
-    }
-    grow(family, 5000)
-    check(family.uri, covered=False)
+def in_base(table: pennon.Table) -> dict[str, list[bool]]:
+    """By index, whether the files of each segment lie in another table."""
+    found: dict[str, list[bool]] = {}
+    for segment in table.refresh()._snapshot.manifest.user_segments:  # pyright: ignore[reportPrivateUsage]
+        found.setdefault(segment.name, []).append(segment.base_id is not None)
+    return found
+
+
+def test_indices_of_the_base_are_used_where_they_lie(family: Family) -> None:
+    check(family.uri, covered=True)
     table = family.table()
+    assert in_base(table) == {"k_idx": [True], "v_idx": [True]}
+    explained = table.explain("k = 5")
+    assert not explained.skipped
+    assert [use.index for use in explained.indices] == ["k_idx"]
     version = table.version
-    assert "files in another table" in str(table.optimize_indices().plan)
     assert table.audit().ok
-    assert "files in another table" in table.report()
+    assert table.audit().rows_compared
+    assert "k_idx" in table.report()
+    assert not table.optimize_indices().plan.due
     assert table.catch_up_indices().segments_written == 0
     assert table.trim_fragment_reuse().versions_removed == 0
     assert table.refresh().version == version
+
+
+def test_indices_of_the_base_are_merged_into_the_table(family: Family) -> None:
+    grow(family, 5000)
+    check(family.uri, covered=False)
+    family.table().optimize_indices(num_indices_to_merge=0)
+    check(family.uri, covered=True)
+    assert in_base(family.table()) == {"k_idx": [True, False], "v_idx": [True, False]}
+    family.table().optimize_indices(num_indices_to_merge=9)
+    check(family.uri, covered=True)
+    assert in_base(family.table()) == {"k_idx": [False], "v_idx": [False]}
+    assert family.table().audit().ok
 
 
 def test_own_indices_and_their_upkeep(family: Family) -> None:
@@ -184,12 +204,28 @@ def test_changes_beside_indices_of_the_base(family: Family, change: str) -> None
 
 
 @pytest.mark.parametrize("change", IMMEDIATE)
-def test_indices_of_the_base_lose_what_is_compacted_at_once_with_a_warning(family: Family, change: str) -> None:
-    grow(family, 5000)
-    with pytest.warns(CoverageWarning, match="files in another table"):
-        IMMEDIATE[change](family.table())
-    check(family.uri, covered=False)
+def test_indices_of_the_base_follow_a_compaction_into_the_table(family: Family, change: str) -> None:
+    """pylance, compacting the same table at once, leaves entries whose files it looks for in the base."""
+    family.dataset().delete("id % 11 = 5 and id > 300")
+    IMMEDIATE[change](family.table())
+    check(family.uri, covered=True)
+    assert in_base(family.table()) == {"k_idx": [False], "v_idx": [False]}
+    assert family.table().fragment_reuse() is None
     assert family.table().audit().ok
+
+
+@pytest.mark.parametrize("change", IMMEDIATE)
+def test_indices_of_the_base_lose_nothing_beside_new_rows(family: Family, change: str) -> None:
+    grow(family, 5000)
+    covered = covered_rows(family.table())
+    IMMEDIATE[change](family.table())
+    check(family.uri)
+    assert all(now >= before for now, before in zip(covered_rows(family.table()), covered, strict=True))
+    assert family.table().audit().ok
+
+
+def covered_rows(table: pennon.Table) -> list[float]:
+    return [index.coverage * table.count() for index in table.indices()]
 
 
 def test_a_branch_stays_one(tmp_path: Path) -> None:
@@ -284,8 +320,47 @@ def test_a_base_path_that_leads_nowhere(tmp_path: Path, damage: str) -> None:
             paths[0].path = "memory://nothing"
 
     edit_newest(Path(clone), edit)
-    with pytest.raises(DamagedTable, match="base path 0"):
+    with (
+        pytest.warns(DamagedIndexWarning, match="_idx' of .* is not used: its files are not read: base path 0"),
+        pytest.raises(DamagedTable, match="base path 0"),
+    ):
         pennon.open(clone).count("k = 5")
+
+
+REFUSED = {
+    "out of its directory": "{base}/../base.lance",
+    "out of it, hidden": "{base}/%2e%2e/base.lance",
+    "out of it, hidden twice": "{base}/%252e%252e/base.lance",
+    "on another kind of store": "s3://bucket/base.lance",
+    "on none": "memory://base.lance",
+    "a web page": "https://example.com/base.lance",
+}
+
+
+@pytest.mark.parametrize("path", REFUSED.values(), ids=REFUSED)
+def test_a_base_path_that_is_refused(tmp_path: Path, path: str) -> None:
+    """Only the indices claim to lie elsewhere, and nothing is read there."""
+    base = make_base(tmp_path / "base.lance")
+    table = pennon.open(tmp_path / "base.lance")
+    before = table.count("k = 5")
+
+    def edit(manifest: pb.Manifest, indices: pb.IndexSection) -> None:
+        manifest.base_paths.add(id=7, path=path.format(base=base.uri), is_dataset_root=True)
+        for index in indices.indices:
+            index.base_id = 7
+
+    edit_newest(tmp_path / "base.lance", edit)
+    table = pennon.open(tmp_path / "base.lance")
+    with pytest.warns(DamagedIndexWarning, match="is not used: its files are not read: base path 7"):
+        assert table.count("k = 5") == before
+    assert [skipped.index for skipped in table.explain("k = 5").skipped] == ["k_idx", "v_idx"]
+    version = table.version
+    assert all(step.skipped for step in table.optimize_indices().plan.steps)
+    found = table.audit().findings
+    assert {finding.index for finding in found} == {"k_idx", "v_idx"}
+    assert all("base path 7" in finding.problem for finding in found)
+    assert "base path 7" in table.report()
+    assert table.refresh().version == version
 
 
 def test_a_base_on_an_object_store(tmp_path: Path) -> None:
@@ -301,5 +376,12 @@ def test_a_base_on_an_object_store(tmp_path: Path) -> None:
         table = pennon.open("s3://bucket/clone.lance", storage_options=store.options)
         expected = opened("s3://bucket/clone.lance").count_rows("k = 5")
         assert (table.count("k = 5"), pennon.open(tmp_path / "base.lance").count("k = 5")) == (expected, expected)
+        assert table.explain("k = 5").indices
+        opened("s3://bucket/clone.lance").delete("id % 11 = 5")
+        expected = opened("s3://bucket/clone.lance").scanner(filter="k = 5", use_scalar_index=False).count_rows()
+        table.refresh().compact(target_rows_per_fragment=4000)
+        assert in_base(table) == {"k_idx": [False], "v_idx": [False]}
+        assert [index.coverage for index in table.indices()] == [1, 1]
+        assert table.count("k = 5") == opened("s3://bucket/clone.lance").count_rows("k = 5") == expected
     finally:
         store.close()

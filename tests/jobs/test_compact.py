@@ -173,6 +173,28 @@ def test_indices_by_stable_ids_follow_to_the_new_fragments_and_nowhere_else(tmp_
     check(table)
 
 
+@pytest.mark.parametrize("kind", ["IVF_SQ", "IVF_HNSW_SQ"])
+def test_an_index_that_cannot_be_rewritten_follows_beside_others(tmp_path: Path, kind: str) -> None:
+    """On Spark, with a B-tree and vectors that can be, among them graphs over deleted rows."""
+    path = tmp_path / "t.lance"
+    for number in range(6):
+        data = rows(50, number * 50)
+        texts = pa.array([f"word{i % 5}" for i in data["id"].to_pylist()])
+        lance.write_dataset(data.append_column("text", texts), path, mode="append" if number else "create")
+    lance.dataset(path).create_scalar_index("text", "INVERTED", base_tokenizer="icu")
+    table = pennon.open(path)
+    table.create_index("k", ranges=3, batch_size=16)
+    table.create_index("v", kind, num_partitions=3, max_iters=3)
+    lance.dataset(path).delete("id % 7 = 0")
+    table.refresh().compact(target_rows_per_fragment=1000)
+    assert [fragment.count_rows() for fragment in lance.dataset(path).get_fragments()] == [257]
+    assert {index.name: index.moves_behind for index in table.indices()} == {"text_idx": 1, "k_idx": 0, "v_idx": 0}
+    check(table)
+    asked = {"query": "word3", "columns": ["text"]}
+    found = lance.dataset(path).to_table(full_text_query=asked, columns=["id", "_score"], fast_search=True)
+    assert sorted(found["id"].to_pylist()) == [i for i in range(300) if i % 5 == 3 and i % 7]
+
+
 HNSW = ["IVF_HNSW_FLAT", "IVF_HNSW_SQ", "IVF_HNSW_PQ"]
 
 

@@ -72,7 +72,7 @@ def test_optimize_makes_it_true_for_stock_as_well(tmp_path: Path, merged: int) -
 def test_audit_reports_and_repairs_it(tmp_path: Path) -> None:
     uri = moved_by_an_older_pylance(tmp_path / "t.lance")
     table = pennon.open(uri)
-    [finding] = [finding for finding in table.audit().findings if "came after its files" in finding.problem]
+    [finding] = [finding for finding in table.audit().findings if "newer than its files" in finding.problem]
     assert finding.severity.value == "error"
     table.audit(repair=True)
     assert not [finding for finding in table.audit().findings if finding.severity.value == "error"]

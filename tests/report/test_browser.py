@@ -18,12 +18,13 @@ import pennon
 from pennon.report.page import POLICY
 from tests.report.tables import HOSTILE, append, defer, write
 
-pytestmark = pytest.mark.process
-
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
 
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's Chromium is not installed")
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="Debian's Chromium is not installed"),
+]
 
 # A page that may run scripts looks at the report, which may not, in a frame of the width asked for.
 FRAME = """<!doctype html><link rel="icon" href="data:,"><body><pre id="seen"></pre>

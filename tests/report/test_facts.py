@@ -55,7 +55,7 @@ def test_a_table_that_is_well(uri: str) -> None:
     [segment] = index.segments
     assert segment.covered == (1.0, 1.0, 1.0, 1.0)
     assert (segment.description.measures["pages"], segment.description.measures["ranges"]) == (1, 1)
-    assert ("rows a page", "4,096") in index.parameters
+    assert ("rows per page", "4,096") in index.parameters
     assert (level(found), notices(found)) == (Level.GOOD, ())
     assert headline(found) == "The only index covers all rows. Maintain has nothing to do."
 
@@ -64,7 +64,8 @@ def test_uncovered_fragments_and_deltas(uri: str) -> None:
     append(uri, 400)
     [index] = facts(uri).indices
     assert (index.uncovered, index.rows_covered, index.rows_total) == ((0, 0, 0, 0, 1), 400, 450)
-    assert "k_idx leaves 11.1% uncovered" in headline(facts(uri))
+    assert headline(facts(uri)).startswith("The only index does not cover all rows.")
+    assert told(facts(uri)) == "k_idx: 11.1% of the rows uncovered, in 1 fragment that queries scan."
     assert "Maintain would optimize." in headline(facts(uri))
     lance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=0)
     found = facts(uri)
@@ -171,7 +172,7 @@ def test_kinds_that_pennon_does_not_know(uri: str) -> None:
     found = facts(uri)
     assert [index.foreign for index in found.indices] == [False, True]
     assert (level(found), headline(found)[:31]) == (Level.GOOD, "The only index covers all rows.")
-    assert "word_idx: Pennon does not use it (unknown index type" in told(found)
+    assert "word_idx: not used by Pennon (unknown index type" in told(found)
     [segment] = snapshot(uri).manifest.segments[:1]
     assert "unsupported BTREE version 99" in told(with_segments(uri, replace(segment, index_version=99)))
 

@@ -21,8 +21,8 @@ from pennon.format.store import Location
 from pennon.report.facts import collect
 from pennon.report.layout_svg import short
 from pennon.report.page import page as render
-from pennon.report.summary import percent
 from pennon.secrets import redact
+from pennon.wording import percent
 from tests.report.tables import HOSTILE, append, defer, rows, write
 from tests.support.html import Reader
 
@@ -42,7 +42,7 @@ def test_the_page_of_a_table_in_every_state(tmp_path: Path) -> None:
         "0 of 2 indices cover all rows",
         "k_idx",
         "IVF_FLAT",
-        "1 move behind",
+        "1 compaction behind",
         "2 partitions by size",
         "13.5%",
     ):
@@ -82,7 +82,15 @@ def test_numbers_are_short() -> None:
         10**13: "10,000G",
     }
     assert {count: short(count) for count in counts} == counts
-    assert [percent(share) for share in (0, 1e-9, 0.5, 0.99999, 1)] == ["0%", "0.1%", "50.0%", "99.9%", "100%"]
+    assert [percent(share) for share in (0, 1e-9, 0.5, 0.99999, 1)] == [
+        "0%",
+        "<0.001%",
+        "50.0%",
+        "99.999%",
+        "100%",
+    ]
+    shares = {0.9999: "99.99%", 0.99949: "99.9%", 0.0001: "0.01%", 0.9999999: ">99.999%"}
+    assert {share: percent(share) for share in shares} == shares
 
 
 def test_hostile_names_are_text(tmp_path: Path) -> None:

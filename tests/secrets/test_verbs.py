@@ -50,7 +50,7 @@ def uri(secrets: dict[str, str], request: pytest.FixtureRequest) -> str:
     """The address has a password and a signature, too; pylance passes over both."""
     place = f"s3://user:{MARK}pw@{BUCKET}/{request.node.name}.lance?X-Amz-Signature={MARK}sig"
     vectors = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
-    rows = pa.table({"id": range(300), "v": to_lists(vectors)})
+    rows = pa.table({"id": range(300), "v": to_lists(vectors), "t": ["some words"] * 300})
     lance.write_dataset(rows, place, max_rows_per_file=100, storage_options=secrets)
     return place
 
@@ -79,6 +79,7 @@ def test_verbs_and_what_they_tell(uri: str, secrets: dict[str, str], caplog: pyt
     table = pennon.open(uri, storage_options=secrets, progress=Listener())
     told += [table.plan_index("id"), table.plan_index("id").to_dict(), table.create_index("id", ranges=2)]
     told += [table.create_index("v", "IVF_FLAT", num_partitions=2)]
+    told += [table.plan_index("t", "INVERTED"), table.create_index("t", "INVERTED")]
     lance.dataset(uri, storage_options=secrets).delete("id = 7")
     told += [table.refresh(), table.uri, table.indices(), table.explain("id = 3", analyze=True)]
     told += [table.explain("id = 3").to_dict(), table.plan_optimize(), table.optimize_indices(), table.plan_compact()]

@@ -286,7 +286,7 @@ def test_a_type_that_spark_cannot_hold_is_told(spark: SparkSession, tmp_path: Pa
     with pytest.raises(AnalysisException, match=r"column 'big' has the Arrow type decimal256\(60, 2\)"):
         load(spark, uri)
     assert load(spark, uri, columns="id").count() == 1
-    with pytest.raises(AnalysisException, match="column 'id' is of type bigint, not string"):
+    with pytest.raises(AnalysisException, match="column 'id' has type bigint, not string"):
         spark.read.format("pennon").schema("id string").option("columns", "id").load(uri).count()
 
 

@@ -58,6 +58,34 @@ def test_search_equals_brute_force(spark: SparkSession, uri: str, vectors: np.nd
     assert [row.id for row in named] == nearest(vectors, query, 3, slice(1, None, 3))
 
 
+def test_text_and_hybrid_searches(spark: SparkSession, uri: str, vectors: np.ndarray, tmp_path: Path) -> None:
+    path = str(tmp_path / "texts.lance")
+    bodies = [f"word{number % 7} common" + " rare" * (number % 50 == 3) for number in range(200)]
+    lance.write_dataset(pa.table({"id": range(200), "body": bodies, "v": to_lists(vectors[:200])}), path)
+    table = pennon.open(path)
+    table.create_index("body", "INVERTED", with_position=True)
+    found = spark.sql(f"SELECT * FROM pennon_search_text('{path}', 'body', 'rare word3', 5, columns => array('id'))")
+    assert found.schema.simpleString() == "struct<id:bigint,_score:float>"
+    expected = table.search_text("body", "rare word3", 5, columns=["id"])
+    assert [tuple(row) for row in found.collect()] == [tuple(row.values()) for row in expected.to_pylist()]
+    many = spark.sql(
+        f"""SELECT q.text, found.id FROM (SELECT 'rare' AS text UNION ALL SELECT '"common rare"' AS text) q,
+            LATERAL pennon_search_text('{path}', NULL, q.text, 9, filter => 'id > 60', columns => array('id')) found"""
+    )
+    assert sorted(map(tuple, many.collect())) == [(t, n) for t in ('"common rare"', "rare") for n in (103, 153)]
+    query = array(vectors[3])
+    hybrid = spark.sql(
+        f"SELECT * FROM pennon_search_hybrid('{path}', 'v', {query}, 'body', 'rare', 3, columns => array('id'))"
+    )
+    ranks = "_vector_rank:int,_text_rank:int"
+    assert (
+        hybrid.schema.simpleString() == f"struct<id:bigint,_distance:float,_score:float,{ranks},_relevance_score:float>"
+    )
+    rows = table.search_hybrid(("v", vectors[3]), ("body", "rare"), 3, columns=["id"]).to_pylist()
+    assert [row.asDict() for row in hybrid.collect()] == [pytest.approx(row) for row in rows]
+    assert rows[0]["id"] == 3
+
+
 def test_a_search_for_every_row_of_a_query(spark: SparkSession, uri: str, vectors: np.ndarray) -> None:
     found = spark.sql(
         f"""SELECT q.id AS q, near.id AS id
@@ -75,6 +103,9 @@ def test_a_search_for_every_row_of_a_query(spark: SparkSession, uri: str, vector
         ("pennon_search('{uri}', 'v', 'text', 3)", "query must be an array of numbers, not string"),
         ("pennon_search('{uri}', 'v', array(1, 2), 3, nprobs => 1)", "searches take no option 'nprobs'"),
         ("pennon_search('{uri}', 'v', array(1, 2), 3, columns => array('idd'))", "has no top-level column 'idd'"),
+        ("pennon_search_text('{uri}', 'lang', 'x', 3, fuzzyness => 1)", "text searches take no option 'fuzzyness'"),
+        ("pennon_search_text('{uri}', 'id', 'x', 3)", "which text searches do not read"),
+        ("pennon_search_hybrid('{uri}', 'v', 'x', 'lang', 'x', 3)", "query must be an array of numbers"),
         ("pennon_search('{uri}x', 'v', array(1, 2), 3)", "cannot open a Lance table at"),
         ("pennon_search('{uri}', 'v', array(1, 2), 3)", "a query vector has 2 items, vectors of column 'v' have 8"),
         ("pennon_indices('{uri}x')", "cannot open a Lance table at"),

@@ -84,8 +84,8 @@ def test_every_type_goes_back(spark: SparkSession, tmp_path: Path) -> None:
     [
         ("SELECT id, s FROM rows", "the rows lack column 'v'"),
         ("SELECT *, 1 AS extra FROM rows", "has no column 'extra'"),
-        ("SELECT id, v, 1 AS s FROM rows", "column 's' of table .* is of type string, not int. Cast it before writing"),
-        ("SELECT CAST(id AS DOUBLE) AS id, s, v FROM rows", "is of type bigint, not double"),
+        ("SELECT id, v, 1 AS s FROM rows", "column 's' of table .* has type string, not int. Cast it before writing"),
+        ("SELECT CAST(id AS DOUBLE) AS id, s, v FROM rows", "has type bigint, not double"),
     ],
 )
 def test_rows_that_do_not_fit_are_told(spark: SparkSession, tmp_path: Path, query: str, problem: str) -> None:
@@ -107,9 +107,9 @@ def test_narrower_numbers_and_nulls_fit(spark: SparkSession, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("mode", "options", "problem"),
     [
-        ("append", {"vector_columns": "v"}, "must give each column its dimension"),
-        ("append", {"vector_columns": "s:3"}, "column 's' is of type string and cannot be vectors"),
-        ("append", {"vector_columns": "w:3"}, "vector_columns names 'w'"),
+        ("append", {"vector_columns": "v"}, "must list columns with their dimensions"),
+        ("append", {"vector_columns": "s:3"}, "column 's' has type string, which cannot be converted to vectors"),
+        ("append", {"vector_columns": "w:3"}, "vector_columns lists 'w'"),
         ("append", {"version": "1"}, "the option version is for reading"),
         ("append", {"max_row_per_file": "1"}, "Did you mean max_rows_per_file?"),
         ("error", {}, "cannot be written in the .ErrorIfExists. mode"),

@@ -34,13 +34,22 @@ LABEL_FILTERS: dict[str, list[str]] = {
         "array_has(tags, 'a') AND NOT array_has(tags, 'b')",
         "array_has(tags, 'a') OR array_has(tags, 'd')",
         "NOT (array_has(tags, 'a') AND array_has(tags, 'b'))",
+        "tags IS NULL",
+        "tags IS NOT NULL",
+        "tags IS NULL OR array_has(tags, 'a')",
+        "tags IS NOT NULL AND NOT array_has(tags, 'a')",
     ],
-    "large_tags": ["array_has(large_tags, 'a')", "NOT array_has_any(large_tags, ['a', 'c'])"],
+    "large_tags": [
+        "array_has(large_tags, 'a')",
+        "NOT array_has_any(large_tags, ['a', 'c'])",
+        "large_tags IS NULL",
+    ],
     "numbers": [
         "array_has(numbers, 2)",
         "array_has_any(numbers, [1, 400])",
         "array_has_all(numbers, [1, 2])",
         "NOT array_has(numbers, 3)",
+        "numbers IS NOT NULL",
     ],
 }
 

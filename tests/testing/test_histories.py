@@ -65,5 +65,5 @@ def test_a_lost_row_is_found(machine: type[History], verb: str, monkeypatch: pyt
 
 def test_a_kind_joins_with_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "KINDS", (*registry.KINDS, TOY))
-    monkeypatch.setitem(JOBS, TOY, ToyJobs())
+    monkeypatch.setitem(JOBS, TOY, ToyJobs)
     run_state_machine_as_test(only(Toys, PENNON_ONLY), settings=FEW)

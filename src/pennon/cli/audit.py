@@ -41,7 +41,7 @@ REPAIRS = {
     show_default=True,
     help="Vectors to measure recall with, beside a scan of all; 0 measures none.",
 )
-@click.option("--dry-run", is_flag=True, help="With --repair: say what it would build, and stop.")
+@click.option("--dry-run", is_flag=True, help="With --repair: show what it would build, and stop.")
 @output_option
 @click.pass_context
 def audit(
@@ -63,6 +63,6 @@ def audit(
     render.print_json(report.to_dict()) if output == "json" else render.console.print(str(report))
     if repair and dry_run and output == "text":
         for finding in report.errors:
-            said = REPAIRS[finding.action] if finding.action else "there is no repair"
-            render.console.print(f"would repair {finding.index or 'the table'}: {said}")
+            repair_text = REPAIRS[finding.action] if finding.action else "there is no repair"
+            render.console.print(f"would repair {finding.index or 'the table'}: {repair_text}")
     ctx.exit(0 if report.ok else 1)

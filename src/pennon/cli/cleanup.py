@@ -9,9 +9,6 @@ import click
 from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.options import dry_run_option, duration, on_table, output_option
-from pennon.jobs.clean_orphans import CleanedOrphans
-from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan
-from pennon.jobs.fragment_reuse.trim import TrimPlan
 from pennon.table import Table
 
 
@@ -25,7 +22,7 @@ from pennon.table import Table
 def catch_up(table: Table, dry_run: bool, output: str) -> None:
     """Rewrite index segments of the table at URI that know rows by addresses from before a deferred compaction."""
     if dry_run:
-        _print_plan(table.plan_catch_up(), output)
+        render.print_plan(table.plan_catch_up(), output)
     else:
         render.print_result(table.catch_up_indices(), output)
 
@@ -40,7 +37,7 @@ def catch_up(table: Table, dry_run: bool, output: str) -> None:
 def trim(table: Table, dry_run: bool, output: str) -> None:
     """Remove from the Fragment Reuse Index of the table at URI what no index file needs."""
     if dry_run:
-        _print_plan(table.plan_trim(), output)
+        render.print_plan(table.plan_trim(), output)
     else:
         render.print_result(table.trim_fragment_reuse(), output)
 
@@ -61,19 +58,20 @@ def trim(table: Table, dry_run: bool, output: str) -> None:
 @click.option(
     "--no-jobs-running",
     is_flag=True,
-    help="Assert that no job is running: allows less than 1d and, on object stores, deletes every orphan.",
+    help="Assert that no job is running: allows less than 1d, and deletes orphans of unknown age.",
 )
 @dry_run_option
 @output_option
 def clean_orphans(table: Table, older_than: float, no_jobs_running: bool, dry_run: bool, output: str) -> None:
     """Delete index directories and data files of the table at URI that no version names: what crashed jobs have left.
 
-    A running job's files are named by no version either until it commits, and only age tells them apart. So
+    A running job's files are named by no version either until it commits, and only their age distinguishes them. So
     --older-than must be longer than the longest job. A shallow clone elsewhere that uses old files is not known here.
     """
     older = timedelta(seconds=older_than)
-    _print_plan(table.clean_orphans(older, no_jobs_running=no_jobs_running, dry_run=dry_run), output)
-
-
-def _print_plan(plan: CatchUpPlan | TrimPlan | CleanedOrphans, output: str) -> None:
-    render.print_json(plan.to_dict()) if output == "json" else render.console.print(str(plan))
+    cleaned = table.clean_orphans(older, no_jobs_running=no_jobs_running, dry_run=dry_run)
+    if dry_run or output == "text":
+        render.print_plan(cleaned, output)
+    else:
+        status = "done" if cleaned.deleted else "nothing to do"
+        render.print_json({"status": status, **cleaned.to_dict()})

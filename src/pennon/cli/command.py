@@ -72,9 +72,9 @@ class Verbs(PlainErrors):
         for label, verbs in self.purposes:
             _write_rows(formatter, label, [(verb.name, verb.summary) for verb in verbs])
         options = [record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))]
-        formatter.write("\n")
+        # Without empty lines, so that all of it is on one screen.
         _write_rows(formatter, "Options", options)
-        formatter.write(f"\n{EXIT_CODES}\n")
+        formatter.write(f"{EXIT_CODES}\n")
 
 
 class _LazyCommands(MutableMapping[str, click.Command]):

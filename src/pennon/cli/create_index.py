@@ -10,8 +10,7 @@ import click
 from pennon.cli import render
 from pennon.cli.command import Verb, verb
 from pennon.cli.completion import complete_column, complete_index
-from pennon.cli.options import dry_run_option, names, on_table, output_option
-from pennon.errors import InvalidArgument
+from pennon.cli.options import dry_run_option, names, numbers, on_table, output_option
 from pennon.index.option_text import SharedOption, shared_options
 from pennon.index.options import either
 from pennon.index.registry import index_options, index_types
@@ -55,11 +54,11 @@ def create_index(
     **options: Any,
 ) -> None:
     """Build an index on COLUMN of the table at URI."""
-    fragment_ids = _numbers(fragments)
+    fragment_ids = numbers(fragments)
     chosen = index_options(index_type, options)
     plan = table.plan_index(column, chosen, name, fragment_ids=fragment_ids)
     if dry_run:
-        render.print_json(plan.to_dict()) if output == "json" else render.console.print(str(plan))
+        render.print_plan(plan, output)
         return
     if output == "text":
         render.console.print(str(plan))
@@ -142,12 +141,3 @@ def _click_option(shared: SharedOption, text: str) -> click.Option:
 
 def _split_list(ctx: click.Context, param: click.Parameter, given: str | None) -> list[str] | None:
     return names(given)
-
-
-def _numbers(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidArgument(f"{text!r} is not a list of fragment ids", "Write them like 0,1,5") from None

@@ -20,7 +20,7 @@ from pennon.errors import InvalidArgument
 from pennon.format.append import create_table
 from pennon.query.search.request import SearchOptions
 from pennon.table import open_table
-from pennon.text import human_bytes
+from pennon.wording import human_bytes
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def _show_btree(uri: str, rows: int) -> None:
     )
     say(f"   written in {seconds:.1f} s\n")
 
-    table = open_table(uri, engine="spark", progress=listener())
+    table = open_table(uri, engine="spark", progress=listener() or False)
     say("2. The plan of a B-tree on user_id", style="bold")
     say(_indent(str(table.plan_index("user_id"))) + "\n")
 
@@ -100,7 +100,7 @@ def _show_vectors(uri: str) -> None:
     _, seconds = _timed(lambda: create_table(uri, articles_schema(), articles(), ARTICLES // ARTICLE_FRAGMENTS))
     say(f"   written in {seconds:.1f} s\n")
 
-    table = open_table(uri, engine="spark", progress=listener())
+    table = open_table(uri, engine="spark", progress=listener() or False)
     say("7. A vector index on embedding: its plan, and the build on Spark", style="bold")
     say(_indent(str(table.plan_index("embedding", "IVF_PQ", metric="cosine", num_sub_vectors=SUB_VECTORS))))
     built = table.create_index("embedding", "IVF_PQ", metric="cosine", num_sub_vectors=SUB_VECTORS)

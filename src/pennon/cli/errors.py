@@ -1,4 +1,4 @@
-"""What goes wrong, told in one line: the problem and the remedy, and never a secret."""
+"""Errors in one line: the problem and the remedy, and never a secret."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.secrets import redact, redact_pairs
-from pennon.text import escape_controls
+from pennon.wording import escape_controls
 
 # What sysexits.h calls EX_TEMPFAIL: the same command may succeed later.
 TRY_AGAIN = 75
@@ -44,10 +44,10 @@ class PlainErrors(click.Group):
             return super().invoke(ctx)
         except click.UsageError as error:
             # Perhaps a storage option whose --storage-option was forgotten.
-            told = escape_controls(redact_pairs(error.message))
-            if told == error.message:
+            shown = escape_controls(redact_pairs(error.message))
+            if shown == error.message:
                 raise
-            raise click.UsageError(told, error.ctx) from None
+            raise click.UsageError(shown, error.ctx) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
@@ -63,7 +63,7 @@ class PlainErrors(click.Group):
 
 
 def tell(text: str) -> None:
-    """Says it on the error stream, without secrets and without what steers a terminal."""
+    """Prints it on the error stream, without secrets and without what steers a terminal."""
     click.echo(escape_controls(redact(text)), err=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.options import on_table, output_option
+from pennon.query.inventory import ReuseInfo
 from pennon.table import Table
 
 
@@ -18,7 +19,9 @@ def indices(table: Table, output: str) -> None:
     """List the indices of the table at URI."""
     found = table.indices()
     if output == "json":
-        render.print_json(render.indices_as_json(found))
+        reuse = table.fragment_reuse()
+        listed = {"indices": [index.to_dict() for index in found], "fragment_reuse": reuse.to_dict() if reuse else None}
+        render.print_json({"status": "done", "table": table.uri, "version": table.version, **listed})
         return
     if found:
         render.print_indices(found)
@@ -39,7 +42,8 @@ def fragment_reuse(table: Table, output: str) -> None:
     """Show the Fragment Reuse Index of the table at URI: deferred compactions that index files have yet to follow."""
     found = table.fragment_reuse()
     if output == "json":
-        render.print_json(render.reuse_as_json(found))
+        recorded = (found or ReuseInfo(0, False, ())).to_dict()
+        render.print_json({"status": "done", "table": table.uri, "version": table.version, **recorded})
     elif found:
         render.print_reuse(found)
     else:

@@ -42,9 +42,17 @@ PARQUET = ".parquet"
 @click.option("--columns", help="Columns of the table at URI: a,b,c.  [default: all but vectors]")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
 @click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
+@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20]")
+@click.option("--maximum-nprobes", type=int, help="Partitions to look at while answers are missing.  [default: all]")
 @click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
 @click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
 @click.option("--filter", help="SQL condition on the rows of the table at URI.")
+@click.option(
+    "--prefilter/--no-prefilter",
+    default=True,
+    show_default=True,
+    help="Apply the filter before the search, or only to the rows that it found.",
+)
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
 @output_option
 def knn_join(
@@ -66,7 +74,7 @@ def knn_join(
     if not out.endswith(PARQUET) and find_table(Location.of(out, storage)) is not None:
         raise InvalidArgument(f"there is a table at {out} already", "Name another place with -o")
     if not queries.endswith(PARQUET):
-        open_table(queries, storage_options=storage)  # what is wrong with it is told better here than through Spark
+        open_table(queries, storage_options=storage)  # what is wrong with it is reported better here than through Spark
     # PySpark complains of a new pandas whatever it is asked, though only Arrow is used.
     warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
     asked = _read(engine.session, queries, storage)
@@ -78,7 +86,7 @@ def knn_join(
         raise
     except Exception as error:
         raise task_failed("knn join", error) from error
-    done = {"rows": rows, "out": redact_address(out)}
+    done = {"status": "done", "rows": rows, "out": redact_address(out)}
     render.print_json(done) if output == "json" else render.console.print(
         f"{rows:,} rows written to {redact_address(out)}"
     )

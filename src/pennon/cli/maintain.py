@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import monotonic, sleep
 from typing import Any
@@ -11,12 +12,13 @@ import click
 from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.completion import complete_index
-from pennon.cli.errors import tell
+from pennon.cli.errors import sentence, tell
 from pennon.cli.options import dry_run_option, duration, on_table, output_option
 from pennon.errors import PennonError
 from pennon.jobs.compact.plan import REMAPS
 from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport
 from pennon.table import Table
+from pennon.wording import plural
 
 USUAL = MaintenancePolicy()
 
@@ -113,7 +115,7 @@ def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
 @click.option(
     "--every", type=duration, metavar="DURATION", help="Begin a pass so often, until interrupted: 30s, 10m, 2h, 1d."
 )
-@click.option("--passes", type=click.IntRange(min=1), hidden=True, help="Stop after so many.")
+@click.option("--passes", type=click.IntRange(min=1), hidden=True, help="Stop after this number of passes.")
 @dry_run_option
 @remap_option
 @target_option
@@ -123,7 +125,7 @@ def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
     type=click.IntRange(min=0),
     default=USUAL.min_fragments_to_compact,
     show_default=True,
-    help="Compact when it saves so many fragments, or drops enough rows.",
+    help="Compact if it saves this number of fragments, or drops enough rows.",
 )
 @click.option("--no-compact", is_flag=True, help="Leave fragments as they are.")
 @click.option("--no-optimize", is_flag=True, help="Leave segments as they are.")
@@ -174,14 +176,17 @@ def maintain(
         report = table.maintain(policy, dry_run=dry_run)
         render.print_json(report.to_dict()) if output == "json" else render.console.print(str(report))
         ctx.exit(1 if report.failed else 0)
-    done = 0
-    while True:
-        started = monotonic()
-        _one_of_many(table, policy, dry_run, output)
-        done += 1
-        if done == passes:
-            return
-        sleep(max(0.0, started + every - monotonic()))
+    tally = Tally()
+    try:
+        while True:
+            started = monotonic()
+            _one_of_many(table, policy, dry_run, output, tally)
+            if tally.passes == passes:
+                return
+            sleep(max(0.0, started + every - monotonic()))
+    except KeyboardInterrupt:
+        tell(f"{plural(tally.passes, 'pass', 'passes')}, {tally.failures} failed")
+        raise
 
 
 def _policy(
@@ -206,7 +211,22 @@ def _policy(
     )
 
 
-def _one_of_many(table: Table, policy: MaintenancePolicy, dry_run: bool, output: str) -> None:
+@dataclass
+class Tally:
+    """Passes so far, and those that failed as a whole or in a step."""
+
+    passes: int = 0
+    failures: int = 0
+
+    def count(self, failed: bool) -> None:
+        self.passes += 1
+        self.failures += failed
+
+    def __str__(self) -> str:
+        return f"pass {self.passes}" + (f", {self.failures} failed" if self.failures else "")
+
+
+def _one_of_many(table: Table, policy: MaintenancePolicy, dry_run: bool, output: str, tally: Tally) -> None:
     """A pass that fails is reported like the others: the next one may find the table in a better state."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     report: MaintenanceReport | None = None
@@ -215,10 +235,13 @@ def _one_of_many(table: Table, policy: MaintenancePolicy, dry_run: bool, output:
         report = table.maintain(policy, dry_run=dry_run)
     except PennonError as error:
         problem = str(error)
+    except Exception as error:  # noqa: BLE001  a Spark session that ended, for one, must not end the passes
+        problem = sentence(error)
+    tally.count(report is None or bool(report.failed))
     if output == "json":
-        outcome = report.to_dict() if report else {"table": table.uri, "error": problem}
-        render.print_json_line({"time": now, **outcome})
+        outcome = report.to_dict() if report else {"status": "failed", "table": table.uri, "error": problem}
+        render.print_json_line({"time": now, "pass": tally.passes, "failures": tally.failures, **outcome})
     elif report:
-        render.console.print(f"{now} {report}\n")
+        render.console.print(f"{now} ({tally}) {report}\n")
     else:
         tell(f"{now} error: {problem}")

@@ -16,6 +16,7 @@ from pennon.cli.progress import progress_for_terminal
 from pennon.engine import ProgressListener
 from pennon.engine.choice import ENGINES, VARIABLE
 from pennon.errors import InvalidArgument
+from pennon.query.scan.request import ColumnOrdering
 from pennon.table import open_table
 
 ENGINE_HELP = f"Where jobs run: on Spark, or in this process.  [default: {VARIABLE}, or spark]"
@@ -37,13 +38,13 @@ def on_table(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def opened(ctx: click.Context, uri: str, storage: tuple[str, ...], engine: str | None, **options: Any) -> None:
         settings_of(ctx).storage = given = _pairs(storage)
-        command(open_table(uri, storage_options=given, engine=engine, progress=listener()), **options)
+        command(open_table(uri, storage_options=given, engine=engine, progress=listener() or False), **options)
 
     return opened
 
 
 def listener() -> ProgressListener | None:
-    """Who is told of progress: the error stream, unless the user wants none. Results have the output to themselves."""
+    """Where progress is shown: on the error stream, unless the user wants none. The output is for results."""
     return None if settings_of().quiet else progress_for_terminal()
 
 
@@ -66,6 +67,38 @@ def names(text: str | None) -> list[str] | None:
     if isinstance(listed, list) and all(isinstance(name, str) for name in cast(list[Any], listed)):
         return cast(list[str], listed)
     return text.split(",")
+
+
+def names_or_expressions(text: str | None) -> list[str] | dict[str, str] | None:
+    """Columns of a scan: names, or a JSON object of names and SQL expressions."""
+    try:
+        given: Any = json.loads(text) if text and text.startswith("{") else None
+    except ValueError:
+        given = None  # a column may begin with a brace
+    return cast(dict[str, str], given) if isinstance(given, dict) else names(text)
+
+
+def orderings(text: str | None) -> list[ColumnOrdering] | None:
+    """Columns to sort by, as SQL writes them: `a, b desc nulls first`."""
+    return None if text is None else [_ordering(part.strip()) for part in names(text) or ()]
+
+
+def _ordering(text: str) -> ColumnOrdering:
+    found = re.fullmatch(r"(.+?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", text, re.IGNORECASE | re.DOTALL)
+    if found is None:
+        raise InvalidArgument(f"--order-by has no column in {text!r}", "Write it like a,b desc")
+    descending, first = (found[2] or "").lower() == "desc", (found[3] or "").lower() == "first"
+    return ColumnOrdering(found[1], not descending, first)
+
+
+def numbers(text: str | None) -> list[int] | None:
+    """Ids of fragments, as they are listed in an option: `0,1,5`."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidArgument(f"{text!r} is not a list of fragment ids", "Write them like 0,1,5") from None
 
 
 def _pairs(options: tuple[str, ...]) -> dict[str, str]:

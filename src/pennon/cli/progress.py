@@ -6,11 +6,10 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from pennon.engine.progress import ProgressListener
-from pennon.text import plural
+from pennon.engine.progress import ProgressListener, RunningStage
+from pennon.wording import plural
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -29,24 +28,6 @@ def progress_for_terminal(stream: TextIO | None = None) -> ProgressListener:
     return PlainProgress(output)
 
 
-@dataclass
-class _Stage:
-    """A running stage."""
-
-    tasks: int
-    rows: int | None
-    started: float
-    done: int = 0
-
-    @property
-    def rows_done(self) -> int | None:
-        return None if self.rows is None else self.rows * self.done // max(1, self.tasks)
-
-    def rate(self, seconds: float) -> float | None:
-        """Rows per second; None until a task has ended."""
-        return self.rows_done / seconds if self.rows_done and seconds > 0 else None
-
-
 class PlainProgress:
     """A line when a stage starts, one when it ends, and some in between.
 
@@ -56,11 +37,11 @@ class PlainProgress:
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream or sys.stderr
         self._clock = clock
-        self._stages: dict[str, _Stage] = {}
+        self._stages: dict[str, RunningStage] = {}
         self._allowance, self._last = float(BURST), clock()
 
     def stage_started(self, name: str, total_tasks: int, total_rows: int | None = None) -> None:
-        self._stages[name] = _Stage(total_tasks, total_rows, self._clock())
+        self._stages[name] = RunningStage(total_tasks, total_rows, self._clock())
         rows = "" if total_rows is None else f", {plural(total_rows, 'row')}"
         self._write(f"{name}: {plural(total_tasks, 'task')}{rows}")
 
@@ -79,7 +60,7 @@ class PlainProgress:
             ended = f"ended after {stage.done} of {plural(stage.tasks, 'task')}"
         self._write(f"{name}: {ended}{self._speed(stage)}")
 
-    def _speed(self, stage: _Stage) -> str:
+    def _speed(self, stage: RunningStage) -> str:
         seconds = self._clock() - stage.started
         rate = stage.rate(seconds)
         return f", {seconds:.1f} s" + ("" if rate is None else f", {rate:,.0f} rows/s")
@@ -101,13 +82,13 @@ class RichProgress:
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._progress: Progress | None = None
-        self._bars: dict[str, tuple[TaskID, _Stage]] = {}
+        self._bars: dict[str, tuple[TaskID, RunningStage]] = {}
 
     def stage_started(self, name: str, total_tasks: int, total_rows: int | None = None) -> None:
         if self._progress is None:
             self._progress = _bars(self._stream)
             self._progress.start()
-        stage = _Stage(total_tasks, total_rows, time.monotonic())
+        stage = RunningStage(total_tasks, total_rows, time.monotonic())
         bar = self._progress.add_task(name, total=total_tasks, figures=_figures(stage))
         self._bars[name] = bar, stage
 
@@ -142,7 +123,7 @@ def _bars(stream: TextIO) -> Progress:
     )
 
 
-def _figures(stage: _Stage) -> str:
+def _figures(stage: RunningStage) -> str:
     """Rows, and rows per second once a task has ended."""
     if stage.rows is None:
         return ""

@@ -9,7 +9,7 @@ import click
 from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.completion import complete_column, complete_index
-from pennon.cli.options import names, on_table, output_option
+from pennon.cli.options import names, names_or_expressions, numbers, on_table, orderings, output_option
 from pennon.cli.query_vector import query_vector
 from pennon.table import Table
 
@@ -22,24 +22,46 @@ SCREEN_ROWS = 50
 )
 @on_table
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
-@click.option("--columns", help="Columns to show: a,b,c.  [default: all]")
+@click.option("--columns", help='Columns to show: a,b,c, or expressions: {"double": "price * 2"}.  [default: all]')
 @click.option("--limit", type=int, help=f"Rows to show.  [default: {SCREEN_ROWS}]")
-@click.option("--count", is_flag=True, help="Only count the rows.")
+@click.option("--offset", type=int, help="Rows to leave out first.")
+@click.option("--order-by", metavar="COLUMNS", help="Sort: a,b desc, c nulls first.  [default: table order]")
+@click.option("--fragments", metavar="IDS", help="Only these fragments: 0,1,5.  [default: all]")
+@click.option("--fast-search", is_flag=True, help="Only fragments that the indices of the filter cover.")
+@click.option("--include-deleted-rows", is_flag=True, help="Deleted rows too, with an empty _rowid.")
+@click.option("--with-row-id", is_flag=True, help="Show _rowid.")
+@click.option("--with-row-address", is_flag=True, help="Show _rowaddr.")
+@click.option("--count", is_flag=True, help="Only count the rows that --filter selects.")
 @output_option
-def scan(table: Table, filter_: str | None, columns: str | None, limit: int | None, count: bool, output: str) -> None:
+def scan(
+    table: Table,
+    filter_: str | None,
+    columns: str | None,
+    limit: int | None,
+    order_by: str | None,
+    fragments: str | None,
+    count: bool,
+    output: str,
+    **options: Any,
+) -> None:
     """Show the rows of the table at URI that a filter selects, through its indices."""
     if count:
+        if columns or order_by or fragments or any(value not in (None, False) for value in (limit, *options.values())):
+            raise click.UsageError("--count goes with --filter only")
         number = table.count(filter_)
-        render.print_json({"count": number}) if output == "json" else render.console.print(f"{number:,}")
+        counted = {"status": "done", "count": number}
+        render.print_json(counted) if output == "json" else render.console.print(f"{number:,}")
         return
     limit = SCREEN_ROWS if limit is None else limit
-    rows = table.scan(filter_, names(columns), limit=limit)
+    options["with_row_id"] |= options["include_deleted_rows"]
+    options |= {"order_by": orderings(order_by), "fragments": numbers(fragments), "limit": limit}
+    rows = table.scan(filter_, names_or_expressions(columns), **options)
     if output == "json":
-        render.print_json(rows.to_pylist())
+        render.print_found(rows, limit=limit)
         return
     render.print_rows(rows)
     if rows.num_rows == limit:
-        render.console.print(f"(the first {limit:,} rows; --limit shows more, --count tells how many there are)")
+        render.console.print(f"(the first {limit:,} rows; --limit shows more, --count gives their number)")
 
 
 @verb(
@@ -48,12 +70,12 @@ def scan(table: Table, filter_: str | None, columns: str | None, limit: int | No
 )
 @on_table
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
-@click.option("--analyze", is_flag=True, help="Run the scan too, and say what it touched.")
+@click.option("--analyze", is_flag=True, help="Run the scan too, and show what it read.")
 @output_option
 def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> None:
-    """Tell how a scan of the table at URI would go."""
+    """Show how a scan of the table at URI would be done."""
     explanation = table.explain(filter_, analyze=analyze)
-    render.print_json(explanation.to_dict()) if output == "json" else render.console.print(str(explanation))
+    render.print_explanation(explanation, output)
 
 
 @verb(
@@ -67,13 +89,21 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors to find.")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
 @click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
+@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20]")
+@click.option("--maximum-nprobes", type=int, help="Partitions to look at while answers are missing.  [default: all]")
 @click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
 @click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option(
+    "--prefilter/--no-prefilter",
+    default=True,
+    show_default=True,
+    help="Apply the filter before the search, or only to the rows that it found.",
+)
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all but COLUMN]")
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
-@click.option("--explain", "explained", is_flag=True, help="Tell how it would go and stop.")
-@click.option("--analyze", is_flag=True, help="Tell how it went.")
+@click.option("--explain", "explained", is_flag=True, help="Show how it would be done, and stop.")
+@click.option("--analyze", is_flag=True, help="Show how it was done.")
 @output_option
 def search(
     table: Table,
@@ -94,7 +124,7 @@ def search(
     options |= {"filter": filter_, "columns": shown}
     if explained or analyze:
         explanation = table.explain_search(column, query, k, analyze=analyze, **options)
-        render.print_json(explanation.to_dict()) if output == "json" else render.console.print(str(explanation))
+        render.print_explanation(explanation, output)
         return
     rows = table.search(column, query, k, **options)
-    render.print_json(rows.to_pylist()) if output == "json" else render.print_rows(rows)
+    render.print_found(rows) if output == "json" else render.print_rows(rows)

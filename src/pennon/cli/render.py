@@ -6,10 +6,9 @@ import base64
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
@@ -19,8 +18,13 @@ from rich.text import Text
 
 from pennon.jobs.results import Plan, Result
 from pennon.query.inventory import Index, ReuseInfo
+from pennon.query.scan.explain import Explanation
+from pennon.query.search.explain import SearchExplanation
 from pennon.secrets import redact
-from pennon.text import escape_controls, human_bytes, in_json, in_line, plural
+from pennon.wording import escape_controls, human_bytes, in_json, in_line, percent, plural
+
+if TYPE_CHECKING:
+    from pennon.query.text.explain import TextExplanation
 
 
 class Screen(Console):
@@ -34,8 +38,8 @@ class Screen(Console):
 console = Screen(markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-def print_json(value: Any) -> None:
-    click.echo(_json(value, indent=2))
+def print_json(value: Any, file: IO[str] | None = None) -> None:
+    click.echo(_json(value, indent=2), file)
 
 
 def print_json_line(value: Any) -> None:
@@ -65,7 +69,7 @@ def print_indices(indices: Iterable[Index]) -> None:
             Text(in_line(index.type)),
             Text(in_line(", ".join(index.columns))),
             str(len(index.segments)),
-            f"{index.coverage:.1%}",
+            percent(index.coverage),
             f"{index.rows_covered:,}",
             human_bytes(index.size_bytes),
             created.strftime("%Y-%m-%d") if created else "",
@@ -74,10 +78,6 @@ def print_indices(indices: Iterable[Index]) -> None:
             if segment.unusable:
                 grid.add_row(Text(in_line(redact(f"  segment {segment.uuid}: {segment.unusable}"))))
     console.print(grid)
-
-
-def indices_as_json(indices: Iterable[Index]) -> list[dict[str, Any]]:
-    return [{**asdict(i), "size_bytes": i.size_bytes, "coverage": i.coverage} for i in indices]
 
 
 def print_reuse(reuse: ReuseInfo) -> None:
@@ -98,10 +98,6 @@ def print_reuse(reuse: ReuseInfo) -> None:
 def reuse_line(reuse: ReuseInfo) -> str:
     form = ", in the tagged form" if reuse.tagged else ""
     return f"Fragment Reuse Index: {plural(reuse.depth, 'compaction')} recorded, {human_bytes(reuse.size_bytes)}{form}"
-
-
-def reuse_as_json(reuse: ReuseInfo | None) -> dict[str, Any] | None:
-    return {"depth": reuse.depth, **asdict(reuse)} if reuse else None
 
 
 def _cell(value: Any) -> str:
@@ -135,6 +131,20 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def print_found(rows: pa.Table, **more: int) -> None:
+    """Rows of the table, as JSON."""
+    print_json({"status": "done", "count": rows.num_rows, **more, "rows": rows.to_pylist()})
+
+
+def print_explanation(explanation: Explanation | SearchExplanation | TextExplanation, output: str) -> None:
+    """How a query would run, or ran."""
+    if output == "json":
+        status = "planned" if explanation.seconds is None else "done"
+        print_json({"status": status, **explanation.to_dict()})
+    else:
+        console.print(str(explanation))
+
+
 def print_plan(plan: Plan, output: str) -> None:
     """What a verb would do."""
     if output == "json":
@@ -144,7 +154,7 @@ def print_plan(plan: Plan, output: str) -> None:
 
 
 def print_result(result: Result[Any], output: str, *, with_plan: bool = False) -> None:
-    """What a verb did: the plan it followed where that says more, else one line."""
+    """What a verb did: the plan it followed where that has more, else one line."""
     if output == "json":
         print_json(result.to_dict())
     elif with_plan:

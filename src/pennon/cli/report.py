@@ -9,9 +9,10 @@ import click
 
 from pennon.cli.command import verb
 from pennon.cli.options import on_table
+from pennon.cli.render import print_json
 from pennon.report.server import ReportServer
 from pennon.table import Table
-from pennon.text import in_line
+from pennon.wording import in_line
 
 
 @verb(
@@ -24,12 +25,24 @@ from pennon.text import in_line
     "--out",
     type=click.File("w", encoding="utf-8", lazy=True),
     metavar="FILE",
-    help="Write the page; - prints it.",
+    help="Write the report; - prints it.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["html", "json"]),
+    default="html",
+    show_default=True,
+    help="A page, or its figures as JSON, printed unless -o is given.",
 )
 @click.option("--serve", is_flag=True, help="Serve it to browsers on this machine, drawn again at every visit.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="With --serve.  [default: a free one]")
-def report(table: Table, out: IO[str] | None, serve: bool, port: int | None) -> None:
+def report(table: Table, out: IO[str] | None, output: str, serve: bool, port: int | None) -> None:
     """Draw the fragments and indices of the table at URI, and what maintain would do, as one HTML page."""
+    if output == "json":
+        if serve or port is not None:
+            raise click.UsageError("--output json cannot be served")
+        print_json(table.report_data(), out)
+        return
     if serve == (out is not None):
         raise click.UsageError("give -o FILE or --serve")
     if port is not None and not serve:

@@ -1,9 +1,9 @@
-"""Record batches as rows that Spark can shuffle: few, binary, and opened again without copying.
+"""Record batches as rows that Spark can shuffle: few, binary, and read without copying.
 
-A row is `(destination int, failed boolean, block binary, place long)`; the place is for those who want the blocks of a
-destination in order. A block is one Arrow IPC stream: the schema, the record
-batches of one piece (and their dictionaries), the end mark; its length is a multiple of 8, so that the next block in
-the same buffer stays aligned. A row whose `failed` is set holds a pickled error instead of a stream.
+A row is `(destination int, failed boolean, block binary, place long)`; sort by `place` to read the blocks of a
+destination in order. A block is one Arrow IPC stream: the schema, the record batches of one piece (and their
+dictionaries), the end mark; its length is a multiple of 8, so that the next block in the same buffer stays aligned. A
+row whose `failed` is set holds a pickled error instead of a stream.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ ARROW_SCHEMA = pa.schema(
     [("destination", pa.int32()), ("failed", pa.bool_()), ("block", pa.binary()), ("place", pa.int64())]
 )
 
-# Small enough to stay in a processor's cache on its way through the JVM, large enough that rows do not matter. It also
-# bounds what Spark collects before a reducer sees it: `spark.sql.execution.arrow.maxBytesPerBatch` (64 MiB unless set)
-# plus one block, since a batch is closed by the row that crosses the limit.
+# Small enough to stay in a processor's cache on its way through the JVM, large enough that the cost per row is
+# negligible. It also bounds the data that Spark collects before a reducer reads it:
+# `spark.sql.execution.arrow.maxBytesPerBatch` (64 MiB unless set) plus one block, since a batch is closed by the row
+# that crosses the limit.
 BLOCK_BYTES = 2 << 20
-# How much is packed into one record batch on its way to the JVM.
+# Bytes of blocks in one record batch that is sent to the JVM.
 PACK_BYTES = 8 << 20
 # The JVM keeps a row in one array, of at most 2 GiB, and doubles it as it grows.
 LARGEST_BLOCK = 1 << 30
@@ -69,11 +70,11 @@ def failure_rows(destinations: int, error: bytes) -> pa.RecordBatch:
 
 
 def unpack(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The record batches of all blocks, which keep pointing into them."""
+    """The record batches of all blocks. They reference the memory of the blocks."""
     blocks = rows.column("block")
-    # By offsets, because pyarrow copies a binary value when it is taken out of its array.
+    # Slice by offsets, because pyarrow copies a binary value when it is taken out of its array.
     _, offsets, data = blocks.buffers()
-    # Spark uses large binaries if the session says so.
+    # Spark uses large binaries if the session is configured so.
     offset_type = pa.int64() if pa.types.is_large_binary(blocks.type) else pa.int32()
     bounds = pa.Array.from_buffers(offset_type, len(blocks) + 1, [None, offsets], offset=blocks.offset).to_pylist()
     for start, end in pairwise(bounds):
@@ -88,7 +89,7 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return
     middle = batch.num_rows // 2
     halves = batch.slice(0, middle), batch.slice(middle)
-    # Dictionaries and string views go whole with every piece: once they outweigh the rest, cutting only adds copies.
+    # Every piece includes all dictionaries and string views: once they outweigh the rest, cutting only adds copies.
     if sum(half.nbytes for half in halves) > size + size // 2:
         yield batch
         return
@@ -97,7 +98,7 @@ def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def block_of(piece: pa.RecordBatch) -> pa.Buffer:
-    """A copy of a piece as one block, of exactly its size."""
+    """Copy a piece into one block of exactly its size."""
     buffer = pa.allocate_buffer(_stream_size(piece))
     _write_stream(pa.FixedSizeBufferWriter(buffer), piece)
     return buffer
@@ -108,7 +109,7 @@ _Waiting = tuple[int, int, pa.RecordBatch, int]
 
 
 def _pack(waiting: list[_Waiting], size: int) -> pa.RecordBatch:
-    # One buffer allocated up front: pyarrow would copy blocks given as Python bytes once more, and leaks them.
+    # One buffer allocated up front: pyarrow would copy blocks given as Python bytes a second time, and leaks them.
     buffer = pa.allocate_buffer(size)
     sink = pa.FixedSizeBufferWriter(buffer)
     offsets = [0]

@@ -1,4 +1,4 @@
-"""Which engine runs the jobs of a table: the one that is named, that of the environment, or Spark."""
+"""The choice of the engine that runs the jobs of a table: by name, by the environment, or Spark by default."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ def choose_engine(
     progress: ProgressListener | None = None,
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Engine:
-    """`around` is for the tasks of a local engine. Starts nothing."""
-    # A session is an argument too: it goes before the environment.
+    """Choose an engine without starting it. `around` wraps the tasks of a local engine."""
+    if spark is not None and not is_session(spark):
+        remedy = "Give a pyspark.sql.SparkSession, or leave it out to use the active one"
+        raise InvalidArgument(f"spark= takes a Spark session, not {type(spark).__name__}", remedy)
+    # A session is an argument too, so it takes precedence over the environment.
     chosen = name or (SPARK if spark is not None else os.environ.get(VARIABLE) or SPARK)
     if chosen not in ENGINES:
         given = "engine=" if name else f"{VARIABLE}="
@@ -36,15 +39,31 @@ def choose_engine(
     if chosen == SPARK:
         return SparkEngine(spark, progress=progress)
     if spark is not None:
-        raise InvalidArgument("engine='local' does not use a Spark session", "Leave out spark=, or name engine='spark'")
+        raise InvalidArgument("engine='local' does not use a Spark session", "Leave out spark=, or use engine='spark'")
     return LocalEngine(progress=progress, around=around)
 
 
+def is_session(given: object) -> bool:
+    """Whether it is a session of Spark, classic or Connect."""
+    return _is_of_spark(given, "SparkSession")
+
+
+def is_frame(given: object) -> bool:
+    """Whether it is a DataFrame of Spark, classic or Connect."""
+    return _is_of_spark(given, "DataFrame")
+
+
+def _is_of_spark(given: object, name: str) -> bool:
+    # By name: importing the classes is slow, or needs packages that are not installed. pandas on Spark is another API.
+    modules = [each.__module__ for each in type(given).__mro__ if each.__name__ == name]
+    return any(module.startswith("pyspark.sql.") for module in modules)
+
+
 def require_spark(engine: Engine, verb: str) -> SparkEngine:
-    """For what is done with Spark's DataFrames."""
+    """The engine as a `SparkEngine`, for verbs that work on Spark DataFrames."""
     if not isinstance(engine, SparkEngine):
         raise SparkUnavailable(
             f"{verb} works on Spark DataFrames, and this table was opened with the local engine",
-            f"Open it with engine='spark' (--engine spark), and unset {VARIABLE} where it names another",
+            f"Open it with engine='spark' (--engine spark), and unset {VARIABLE} if it names another engine",
         )
     return engine

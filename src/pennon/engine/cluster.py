@@ -1,4 +1,4 @@
-"""A Spark session as the engine sees it, be it classic or Connect."""
+"""A Spark session as the engine uses it, classic or Connect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pennon.engine.session import choose_session, is_connect, is_embedded, stop_embedded, talking_to_spark
+from pennon.engine.session import (
+    check_running,
+    choose_session,
+    is_connect,
+    is_embedded,
+    spark_errors_translated,
+    stop_embedded,
+)
 from pennon.engine.spark_job import run_job
 
 if TYPE_CHECKING:
@@ -24,20 +31,23 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 class Cluster:
     def __init__(self, given: SparkSession | None) -> None:
-        with talking_to_spark(), _hushed():
+        with spark_errors_translated(), _warnings_suppressed():
             self._spark = choose_session(given)
             self.embedded = is_embedded(self._spark)
 
     @property
     def session(self) -> SparkSession:
+        """A session that was not stopped."""
+        with spark_errors_translated():
+            check_running(self._spark)
         return self._spark
 
     @cached_property
     def parallelism(self) -> int:
         if not is_connect(self._spark):
-            with talking_to_spark():
-                return self._spark.sparkContext.defaultParallelism
-        # A client cannot ask for the number, but Spark cuts a range into as many partitions.
+            with spark_errors_translated():
+                return self.session.sparkContext.defaultParallelism
+        # A Connect client cannot read the number, but Spark cuts a range into that many partitions.
         partitions = (
             self._spark.range(1 << 16).selectExpr("spark_partition_id() AS part").selectExpr("max(part) + 1").collect()
         )
@@ -49,21 +59,21 @@ class Cluster:
         return None if is_connect(self._spark) else self._spark.sparkContext.master
 
     def setting(self, key: str, default: str) -> str:
-        with talking_to_spark():
+        with spark_errors_translated():
             return self._spark.conf.get(key, default) or default
 
     def numbers(self, count: int) -> DataFrame:
-        """The numbers from 0, each in a partition of its own."""
-        with talking_to_spark():
-            return self._spark.range(0, count, 1, count)
+        """The numbers from 0, one in each partition."""
+        with spark_errors_translated():
+            return self.session.range(0, count, 1, count)
 
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
-        with talking_to_spark(), _hushed():
+        with spark_errors_translated(), _warnings_suppressed():
             return frame.mapInArrow(function, schema)
 
     def deliver(self, blocks: DataFrame, destinations: int) -> DataFrame:
-        """Every block in the partition of its destination."""
-        with talking_to_spark():
+        """Repartition: every block goes to the partition of its destination."""
+        with spark_errors_translated():
             return blocks.repartitionById(destinations, "destination")
 
     def collect(
@@ -75,7 +85,7 @@ class Cluster:
         listener: ProgressListener | None,
     ) -> pa.Table:
         """The rows of a frame; `stages` are the parts of the job in order, with the number of their tasks, and `rows`
-        what each goes through, where that is known."""
+        the number of rows that each reads, if known."""
         return run_job(self._spark, name, frame, stages, rows, listener)
 
     def stop(self) -> None:
@@ -84,12 +94,11 @@ class Cluster:
 
 
 @contextmanager
-def _hushed() -> Generator[None]:
-    """Without warnings that tell the user nothing."""
+def _warnings_suppressed() -> Generator[None]:
+    """Suppress warnings that are of no use to the user."""
     with warnings.catch_warnings():
-        # PySpark looks for pandas and complains of a new one, though only Arrow is used.
+        # PySpark looks for pandas and warns about new versions, though only Arrow is used.
         warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
-        # Python and libraries with threads warn of the fork by which the JVM is started: the child does nothing but
-        # become the JVM.
+        # Python and libraries with threads warn about the fork that starts the JVM: the child only becomes the JVM.
         warnings.filterwarnings("ignore", ".*fork")
         yield

@@ -1,4 +1,4 @@
-"""A Spark session of Pennon's own: on this machine, quick to start, silent."""
+"""The embedded Spark session that Pennon starts: local, quick to start, silent."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ from pennon.engine.settings import embedded_settings
 from pennon.errors import SparkUnavailable
 
 CHATTER = ("WARNING: ", "Using Spark's", "Setting default", "To adjust", "Picked up")
-REMEDY = "Check that Java and pyspark are whole and that memory is left, or pass a Spark session of your own"
+REMEDY = "Check the installation of Java and pyspark and the free memory, or pass your own Spark session"
 
 
 def start() -> SparkSession:
     find_java()
-    with tempfile.TemporaryFile() as log, _environment(), _interrupts_kept():
+    with tempfile.TemporaryFile() as log, _environment(), _interrupt_handler_restored():
         conf = SparkConf(loadDefaults=False).setAll(list(embedded_settings().items()))
         try:
             if SparkContext._gateway is None:  # pyright: ignore[reportPrivateUsage]
-                # What the JVM prints while it starts cannot be configured away, and nobody reads it unless it fails.
+                # The output of the starting JVM cannot be configured away, and is of interest only if the start fails.
                 SparkContext._ensure_initialized(  # pyright: ignore[reportPrivateUsage]
                     gateway=launch_gateway(conf, {"stdout": log, "stderr": log})
                 )
             SparkContext(conf=conf)
         except PySparkException as error:
-            raise SparkUnavailable(f"Spark's JVM did not start: {_last_words(log) or error}", REMEDY) from error
+            raise SparkUnavailable(f"Spark's JVM did not start: {_error_lines(log) or error}", REMEDY) from error
         except Py4JJavaError as error:
             raise SparkUnavailable(f"Spark did not start: {error.java_exception.getMessage()}", REMEDY) from error
         except Exception as error:
             if not lost_connection(error):
                 raise
-            words = _last_words(log) or "killed, or out of memory"
-            raise SparkUnavailable(f"Spark's JVM ended while it started: {words}", REMEDY) from error
+            reason = _error_lines(log) or "killed, or out of memory"
+            raise SparkUnavailable(f"Spark's JVM ended while it started: {reason}", REMEDY) from error
         return SparkSession.builder.getOrCreate()
 
 
 @contextmanager
 def _environment() -> Generator[None]:
-    """The variables under which Spark starts as if nothing else of Spark were installed."""
+    """Set variables so that Spark starts as if no other Spark were installed."""
     wanted = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        # For the small JVM by which Spark's scripts find out how to start the large one.
+        # For the small JVM that Spark's scripts run to compute the command line of the large one.
         "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        # Another Spark's home would bring another version of the JVM side.
+        # The home of another Spark would lead to another version of the JVM side.
         "SPARK_HOME": None,
         "PYSPARK_SUBMIT_ARGS": None,
     }
@@ -78,8 +78,9 @@ def _set_environment(variables: dict[str, str | None]) -> None:
 
 
 @contextmanager
-def _interrupts_kept() -> Generator[None]:
-    """Leaves Ctrl-C to the program: a starting SparkContext would make it cancel every job of the session."""
+def _interrupt_handler_restored() -> Generator[None]:
+    """Keep the program's handler of Ctrl-C: a starting SparkContext installs one that cancels every job of the
+    session."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -90,10 +91,10 @@ def _interrupts_kept() -> Generator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _last_words(log: IO[bytes]) -> str:
+def _error_lines(log: IO[bytes]) -> str:
     log.seek(0)
     lines = log.read().decode(errors="replace").splitlines()
-    # A Java trace is indented under the lines that matter.
+    # A Java trace is indented below the informative lines.
     return " ".join(
         line for line in lines if line[:1].strip() and not line.startswith(CHATTER) and " WARN " not in line
     )

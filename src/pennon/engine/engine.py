@@ -1,4 +1,4 @@
-"""What every verb is written against: a function over tasks, and batches from tasks to destinations."""
+"""The interface that every verb uses to run work: a function over tasks, and batches from tasks to destinations."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 M = TypeVar("M")
 R = TypeVar("R")
 
-# A destination and what is sent there.
+# A destination and a batch sent to it.
 Sent = tuple[int, pa.RecordBatch]
 
 
 @dataclass(frozen=True)
 class Exchanged(Generic[M, R]):
-    """The reports of the map tasks in their order, and what each destination made of what it was sent."""
+    """The reports of the map tasks in the order of the tasks, and the result of each destination."""
 
     mapped: list[M]
     reduced: dict[int, R]
@@ -29,31 +29,31 @@ class Engine(Protocol):
     """Runs functions over tasks.
 
     Functions, tasks and results travel by pickle: keep them small, pass paths rather than data. A task may run more
-    than once: two attempts must not get in each other's way. A `PennonError` raised in a task is raised again here,
+    than once: two attempts must not interfere with each other. A `PennonError` raised in a task is raised again here,
     without further attempts; any other failure is raised as `TaskFailed`.
     """
 
     @property
     def attached(self) -> bool:
-        """Whether it is ready; using it otherwise may start a session."""
+        """Whether the engine is ready; if not, its first use may start a session."""
         ...
 
     @property
     def parallelism(self) -> int:
-        """How many tasks can run at once."""
+        """The number of tasks that can run at once."""
         ...
 
     def advice(self) -> list[str]:
-        """Which settings would help, and why. The engine never changes them."""
+        """Recommended settings with reasons. The engine never changes them."""
         ...
 
     def stage(self, name: str, rows: int | None = None) -> AbstractContextManager[None]:
-        """Reports to the listener work that this process does itself."""
+        """Report work of this process to the listener as a stage."""
         ...
 
     def map(self, stage: str, function: Callable[[T], R], tasks: Sequence[T], *, rows: int | None = None) -> list[R]:
-        """What `function` returns for every task, in their order. `rows` is how many rows of the table all of them go
-        through, for the listener."""
+        """The results of `function` in the order of the tasks. `rows`, for the listener, is the number of table rows
+        that all tasks read together."""
         ...
 
     def exchange(
@@ -66,15 +66,15 @@ class Engine(Protocol):
         *,
         rows: int | None = None,
     ) -> Exchanged[M, R]:
-        """Sends the batches of every task to numbered destinations.
+        """Send the batches of every task to numbered destinations.
 
-        `map_function` names a destination with every batch; what it returns at the end is the report of its task.
-        `reduce_function` is called once for every destination that was sent a batch, and reads them as they come in:
-        in any order, and large batches in several pieces. `rows` is how many rows of the table each side goes through,
-        for the listener.
+        `map_function` yields a destination with every batch; its return value is the report of its task.
+        `reduce_function` is called once for every destination that was sent a batch, and reads them as they arrive: in
+        any order, and large batches in several pieces. `rows`, for the listener, is the number of table rows that each
+        side reads.
         """
         ...
 
     def stop(self) -> None:
-        """Ends what Pennon itself started."""
+        """Stop the session if Pennon started it."""
         ...

@@ -8,17 +8,17 @@ from pennon.engine.jvm import SOON, jvm_ended, lost_connection
 from pennon.engine.tasks import CAUSE_MARK, STORE_MARK
 from pennon.errors import PennonError, StoreUnavailable, TaskFailed
 
-REMEDY = "Nothing was committed; the full trace is the cause of this error. Run it again once the cause is removed"
+REMEDY = "Nothing was committed; the full trace is the cause of this error. Remove the cause and run it again"
 MORE_MEMORY = (
     "Nothing was committed. Give Spark more memory (PENNON_DRIVER_MEMORY for a session that Pennon starts, "
     "spark.driver.memory and spark.executor.memory otherwise) and run it again in a new process"
 )
 OTHER_PYTHON = (
-    "Nothing was committed. Spark's workers run another Python than this one, or on other machines: install there what "
-    "is missing, or name the right Python in PYSPARK_PYTHON before the session starts"
+    "Nothing was committed. Spark's workers use another Python than this one, or run on other machines: install the "
+    "missing module there, or set PYSPARK_PYTHON to the right Python before the session starts"
 )
 
-# What is left to see when the JVM of the driver has ended under a job, as it does when its memory runs out.
+# Errors that show that the driver's JVM ended during a job, for example because it ran out of memory.
 DRIVER_GONE = (
     "Connection refused",
     "Connection reset",
@@ -33,7 +33,7 @@ def task_failed(stage: str, error: BaseException) -> PennonError:
     trace = _trace(error)
     cause, remedy = root_cause(trace), REMEDY
     if cause.startswith(STORE_MARK):
-        return StoreUnavailable(f"{stage} was given up: {cause.removeprefix(STORE_MARK)}", REMEDY)
+        return StoreUnavailable(f"{stage} failed: {cause.removeprefix(STORE_MARK)}", REMEDY)
     if "ModuleNotFoundError" in cause:
         remedy = OTHER_PYTHON
     elif "java.lang.OutOfMemoryError" in trace:
@@ -42,15 +42,15 @@ def task_failed(stage: str, error: BaseException) -> PennonError:
         return driver_ended(stage, cause)
     elif lost_connection(error) and jvm_ended(SOON):
         return driver_ended(stage, cause if trace else type(error).__name__)
-    return TaskFailed(f"{stage} was given up: {cause}", remedy)
+    return TaskFailed(f"{stage} failed: {cause}", remedy)
 
 
 def driver_ended(stage: str, how: str) -> TaskFailed:
-    return TaskFailed(f"{stage} was given up: Spark's driver has ended ({how})", MORE_MEMORY)
+    return TaskFailed(f"{stage} failed: Spark's driver has ended ({how})", MORE_MEMORY)
 
 
 def root_cause(trace: str) -> str:
-    """The line that matters in what Spark says about a failed job."""
+    """The most informative line in Spark's report of a failed job."""
     marked = re.findall(f"{re.escape(CAUSE_MARK)}(.*)", trace)
     if marked:
         return marked[-1].strip()
@@ -63,15 +63,15 @@ def root_cause(trace: str) -> str:
     caused = re.findall(r"^Caused by: (.*)", trace, re.MULTILINE)
     if caused:
         return caused[-1].strip()
-    # The line before a Java exception only names the call that it came through.
+    # The line before a Java exception only names the call that raised it.
     lines = (
         line.strip(" \t:.") for line in trace.splitlines() if not line.startswith("An error occurred while calling")
     )
-    return next(filter(None, lines), "Spark gives no reason")
+    return next(filter(None, lines), "Spark reported no reason")
 
 
 def _trace(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as gone:  # noqa: BLE001  an error of the JVM asks the JVM for its text
+    except Exception as gone:  # noqa: BLE001  the text of a JVM error is requested from the JVM
         return str(gone)

@@ -1,7 +1,7 @@
 """Functions over a user's DataFrame, lazily: nothing runs before the user acts on the result.
 
-These run inside Spark's Python workers, as those of `tasks` do. But nobody stands by to collect results and errors, so
-an error of Pennon's own fails the task like any other, and Spark shows it to the user in its own words.
+Like those of `tasks`, they run inside Spark's Python workers. But here no driver code collects results and errors, so a
+`PennonError` fails the task like any other exception, and Spark reports it to the user.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from pennon.engine.blocks import Packer, unpack
 from pennon.engine.tasks import attempt
 from pennon.errors import BuildFailed
-from pennon.text import sql_identifier
+from pennon.wording import sql_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +42,7 @@ class MapRows:
 
 @dataclass(frozen=True)
 class SendRows:
-    """Rows to messages; the function is told the number of its Spark partition."""
+    """Rows to messages; the function receives the number of its Spark partition."""
 
     function: Callable[[int, Batches], Iterator[Message]]
 
@@ -58,8 +58,8 @@ class SendRows:
 
 @dataclass(frozen=True)
 class AnswerBlocks:
-    """Messages to messages, destination by destination. From number `lanes` on, destinations are lanes: what comes
-    there goes on unopened, to the destination that remains when `lanes` is taken off."""
+    """Messages to messages, destination by destination. Destinations from number `lanes` on are lanes: their blocks are
+    forwarded unread to destination minus `lanes`."""
 
     function: Callable[[int, Iterator[Delivered]], Iterator[Message]]
     lanes: int
@@ -91,7 +91,7 @@ class ReceiveRows:
 
 
 def nested_schema(frame: DataFrame, name: str, items: pa.Schema) -> StructType:
-    """The columns of a frame, and one with lists of such items. ValueError for a type that Spark does not have."""
+    """The columns of a frame, and one with lists of such items. Raises ValueError for a type that Spark lacks."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
     from pyspark.sql.types import ArrayType, StructField, StructType  # noqa: PLC0415
@@ -99,7 +99,7 @@ def nested_schema(frame: DataFrame, name: str, items: pa.Schema) -> StructType:
     fields: list[StructField] = []
     for field in items:
         try:
-            # Said outright: before 4.2, an instant without a zone would become one with the session's.
+            # Explicit: before Spark 4.2, a timestamp without a zone would become one in the session's zone.
             fields.append(StructField(field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True)))
         except PySparkException as error:
             raise ValueError(field.name) from error
@@ -133,7 +133,7 @@ def _of_one_destination(destination: int, rows: Batches) -> Batches:
     for some in rows:
         misplaced = set(some.column("destination").to_pylist()) - {destination}
         if misplaced:
-            raise BuildFailed(f"Spark brought blocks for {misplaced} to destination {destination}")
+            raise BuildFailed(f"Spark delivered blocks for {misplaced} to destination {destination}")
         yield some
 
 

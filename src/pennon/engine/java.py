@@ -1,4 +1,4 @@
-"""The Java that Spark will start: found and checked first, because Spark's own error does not say what is missing."""
+"""Find and check the Java that Spark will start, because Spark's own error does not name what is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The Java that Spark's scripts would pick (`JAVA_HOME`, else `PATH`), or JavaNotFound."""
+    """The Java that Spark's scripts would use: `JAVA_HOME`, else `PATH`. Raises JavaNotFound."""
     executable = _executable(environment)
     version = _version(executable)
     if version < MINIMUM_VERSION:
@@ -40,7 +40,7 @@ def _executable(environment: Mapping[str, str]) -> str:
         # Spark does not fall back to PATH when JAVA_HOME is wrong, so neither may this check.
         executable = shutil.which("java", path=str(Path(home) / "bin"))
         if executable is None:
-            raise JavaNotFound(f"JAVA_HOME is {home}, which holds no bin/java", REMEDY)
+            raise JavaNotFound(f"JAVA_HOME is {home}, which has no bin/java", REMEDY)
         return executable
     executable = shutil.which("java", path=environment.get("PATH", os.defpath))
     if executable is None:
@@ -53,11 +53,11 @@ def _version(executable: str) -> int:
         answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaNotFound(f"{executable} does not run ({error})", REMEDY) from error
-    said = f"{answer.stderr}\n{answer.stdout}"
+    output = f"{answer.stderr}\n{answer.stdout}"
     # Java 8 calls itself 1.8.
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = re.search(r'version "(?:1\.)?(\d+)', output)
     if answer.returncode != 0 or version is None:
-        # A stub without a Java behind it (macOS ships one) complains instead of naming a version.
-        first_line = next((line.strip() for line in said.splitlines() if line.strip()), "nothing")
-        raise JavaNotFound(f"{executable} does not tell its version; it says: {first_line}", REMEDY)
+        # The stub that macOS ships without a Java prints an error instead of a version.
+        first_line = next((line.strip() for line in output.splitlines() if line.strip()), "nothing")
+        raise JavaNotFound(f"{executable} does not report its version; it printed: {first_line}", REMEDY)
     return int(version[1])

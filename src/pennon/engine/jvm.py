@@ -1,4 +1,4 @@
-"""Whether the JVM that a session talks to is still there, and the errors by which that shows when it is not."""
+"""Checks whether the JVM of a session is still running, and recognizes the errors that follow when it is not."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sys
 from subprocess import TimeoutExpired
 from typing import Any
 
-# Between the moment a connection breaks and the moment the system reports the end of the process behind it.
+# Time between a broken connection and the report of the system that the process at its other end has ended.
 SOON = 1.0
 ANSWERS = {"Py4JJavaError", "PySparkException", "PennonError"}
 
 
 def jvm_ended(within: float = 0.0) -> bool:
-    """Whether the JVM that this process started for Spark has ended, or does within so many seconds. Of one that
-    another program started, as spark-submit does, nothing is known: False."""
+    """Whether the JVM that this process started for Spark has ended, or ends within `within` seconds. False for one
+    that another program started, such as spark-submit: its state is unknown."""
     # Not imported: a Connect client has no such module.
     context: Any = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     process = getattr(getattr(context, "_gateway", None), "proc", None)
@@ -27,8 +27,8 @@ def jvm_ended(within: float = 0.0) -> bool:
 
 
 def lost_connection(error: BaseException) -> bool:
-    """Whether a call of the JVM failed because nobody answers. What Java or Spark raised is an answer; without any, the
-    classes of the JVM do not seem to exist, or to be something else, and errors are of every kind."""
+    """Whether a call of the JVM failed because the JVM does not answer. An exception of Java or Spark is an answer.
+    Without an answer, classes of the JVM seem to be missing or to be something else, so any error may occur."""
     if isinstance(error, ConnectionError | EOFError):
         return True
     # By name, as Connect clients may lack py4j.

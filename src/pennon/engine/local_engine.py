@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pennon.engine.engine import Exchanged, Sent
-from pennon.engine.local_tasks import CalledOff, copied, copies, pickled, run_tasks
+from pennon.engine.local_tasks import TaskCancelled, copied, copies, pickled, run_tasks
 from pennon.engine.mailboxes import Mailboxes, mailboxes
 from pennon.engine.progress import ProgressListener, watched, watched_tasks
 from pennon.engine.settings import local_cores
 from pennon.engine.tasks import Sending
 
-# What an exchange keeps in memory of what was sent and not yet read.
+# Memory of an exchange for batches that were sent and not yet read.
 EXCHANGE_BYTES = 256 << 20
 
 T = TypeVar("T")
@@ -30,8 +30,8 @@ class LocalEngine:
     """Runs functions in threads of this process, as many as there are cores. numpy, pyarrow and pylance work in several
     threads at once.
 
-    Tasks are not tried again. The first error cancels the tasks that have not begun; those that have are waited for,
-    and so they are when the caller is interrupted.
+    Tasks are not retried. The first error, or an interrupt of the caller, cancels the tasks that have not begun and
+    waits for the running ones.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class LocalEngine:
         progress: ProgressListener | None = None,
         around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """With one thread, tasks run in the caller's, one after the other. `around` is entered for every task of
-        several threads, by its thread."""
+        """With one thread, tasks run one after the other in the caller's thread. With several, `around` is entered for
+        every task by the thread that runs it."""
         self._threads = threads or local_cores()
         self._progress = progress
         self._around = around
@@ -81,23 +81,23 @@ class LocalEngine:
         if not tasks:
             return Exchanged([], {})
         with mailboxes(destinations, EXCHANGE_BYTES) as mail:
-            called_off, own = Event(), copies(map_function)
-            send = partial(_send, stage, own, destinations, mail, called_off)
+            cancelled, own = Event(), copies(map_function)
+            send = partial(_send, stage, own, destinations, mail, cancelled)
             sends = [partial(send, number, pickled(task)) for number, task in enumerate(tasks)]
-            mapped = self._run(stage, f"{stage}: map", sends, rows, called_off)
-            called_off, reduce = Event(), copies(reduce_function)
-            receives = [partial(_receive, reduce, number, mail, called_off) for number in range(destinations)]
-            reduced = self._run(stage, f"{stage}: reduce", receives, rows, called_off)
+            mapped = self._run(stage, f"{stage}: map", sends, rows, cancelled)
+            cancelled, reduce = Event(), copies(reduce_function)
+            receives = [partial(_receive, reduce, number, mail, cancelled) for number in range(destinations)]
+            reduced = self._run(stage, f"{stage}: reduce", receives, rows, cancelled)
         return Exchanged(mapped, {number: value for number, values in enumerate(reduced) for value in values})
 
     def stop(self) -> None:
         pass
 
     def _run(
-        self, job: str, stage: str, calls: Sequence[Callable[[], R]], rows: int | None, called_off: Event
+        self, job: str, stage: str, calls: Sequence[Callable[[], R]], rows: int | None, cancelled: Event
     ) -> list[R]:
         with watched_tasks(self._progress, stage, len(calls), rows) as advance:
-            return run_tasks(job, calls, self._threads, advance, self._around, called_off)
+            return run_tasks(job, calls, self._threads, advance, self._around, cancelled)
 
 
 def _call(own: Callable[[], Callable[[Any], R]], task: bytes) -> R:
@@ -109,34 +109,34 @@ def _send(
     own: Callable[[], Callable[[T], Generator[Sent, None, M]]],
     destinations: int,
     mail: Mailboxes,
-    called_off: Event,
+    cancelled: Event,
     number: int,
     task: bytes,
 ) -> M:
     """Map task; returns its report."""
     sending = Sending(stage, own()(pickle.loads(task)), destinations)
     for destination, batch in sending:
-        _go_on(called_off)
+        _raise_if_cancelled(cancelled)
         mail.send(number, destination, batch)
     return copied(sending.report)
 
 
 def _receive(
-    own: Callable[[], Callable[[int, Iterator[pa.RecordBatch]], R]], number: int, mail: Mailboxes, called_off: Event
+    own: Callable[[], Callable[[int, Iterator[pa.RecordBatch]], R]], number: int, mail: Mailboxes, cancelled: Event
 ) -> list[R]:
-    """Reduce task; nothing where nothing was sent."""
+    """Reduce task; an empty list for a destination that was sent nothing."""
     received = mail.receive(number)
     if received is None:
         return []
-    return [copied(own()(number, _until(called_off, received)))]
+    return [copied(own()(number, _until(cancelled, received)))]
 
 
-def _until(called_off: Event, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _until(cancelled: Event, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        _go_on(called_off)
+        _raise_if_cancelled(cancelled)
         yield batch
 
 
-def _go_on(called_off: Event) -> None:
-    if called_off.is_set():
-        raise CalledOff
+def _raise_if_cancelled(cancelled: Event) -> None:
+    if cancelled.is_set():
+        raise TaskCancelled

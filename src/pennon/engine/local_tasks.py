@@ -1,4 +1,4 @@
-"""Tasks in threads of this process: in order, reported, and called off at the first error."""
+"""Tasks in threads of this process, with progress reports; the first error cancels the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 UNPICKLABLE = (pickle.PicklingError, AttributeError, TypeError)
 
 
-class CalledOff(BaseException):
+class TaskCancelled(BaseException):
     """Ends a task because another has failed. Not an Exception, so that no task handles it."""
 
 
@@ -28,22 +28,22 @@ def run_tasks(
     threads: int,
     advance: Callable[[int], None],
     around: Callable[[], AbstractContextManager[None]],
-    called_off: Event,
+    cancelled: Event,
 ) -> list[R]:
-    """What the calls return, in their order. With one thread they run in the caller's, one after the other."""
+    """The results of the calls in order. With one thread, they run one after the other in the caller's thread."""
     if threads == 1:
         return _in_turn(job, calls, advance)
     futures: list[Future[R]] = []
-    # Leaving the pool waits for the tasks that have begun: they write files, which those who clean up must find.
+    # Leaving the pool waits for the running tasks: they write files, which the cleanup must find.
     with ThreadPoolExecutor(min(threads, len(calls)), thread_name_prefix="pennon-task") as pool:
         try:
             futures += [pool.submit(_within, around, call) for call in calls]
             _watch(futures, advance)
         finally:
-            called_off.set()
+            cancelled.set()
             pool.shutdown(wait=False, cancel_futures=True)
     failures = (future.exception() for future in futures if not future.cancelled())
-    failed = next((error for error in failures if error is not None and not isinstance(error, CalledOff)), None)
+    failed = next((error for error in failures if error is not None and not isinstance(error, TaskCancelled)), None)
     if failed is not None:
         raise_failure(job, failed)
     return [future.result() for future in futures]
@@ -52,12 +52,12 @@ def run_tasks(
 def raise_failure(job: str, error: BaseException) -> None:
     if isinstance(error, PennonError) or not isinstance(error, Exception):
         raise error
-    raise TaskFailed(f"{job} was given up: {cause_of(error)}", REMEDY) from error
+    raise TaskFailed(f"{job} failed: {cause_of(error)}", REMEDY) from error
 
 
 def pickled(value: object) -> bytes:
-    """As it would travel to Spark. PySpark's pickler, which also takes what is defined in a script, is slow to import
-    and used only where it is needed."""
+    """Pickled as for Spark. PySpark's pickler, which also handles objects defined in a script, is slow to import and
+    used only when needed."""
     try:
         return pickle.dumps(value)
     except UNPICKLABLE:
@@ -69,7 +69,8 @@ def copied(value: R) -> R:
 
 
 def copies(function: F) -> Callable[[], F]:
-    """Makes a copy of a function and of what it is bound to, for every task; one that cannot be pickled is shared."""
+    """A factory that copies a function and its bound objects for every task; a function that cannot be pickled is
+    shared."""
     try:
         content = pickle.dumps(function)
     except UNPICKLABLE:
@@ -82,7 +83,7 @@ def _in_turn(job: str, calls: Iterable[Callable[[], R]], advance: Callable[[int]
     for call in calls:
         try:
             results.append(call())
-        except Exception as error:  # noqa: BLE001  of whatever kind, it is a failure of the task
+        except Exception as error:  # noqa: BLE001  any error is a failure of the task
             raise_failure(job, error)
         advance(len(results))
     return results

@@ -1,7 +1,7 @@
-"""What map tasks of a local exchange have sent, until their destinations read it: in memory up to a budget, in a file
-for every destination beyond it.
+"""Batches that map tasks of a local exchange have sent and that their destinations have not read yet: in memory up to a
+budget, beyond it in one file per destination.
 
-A file holds blocks one after the other, each an Arrow IPC stream, as `blocks` has them.
+A file holds blocks one after the other, each an Arrow IPC stream as in `blocks`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PREFIX = "pennon-exchange-"
 
 
 class Mailboxes:
-    """Any number of threads may send; a destination is read by one, after all have sent."""
+    """Any number of threads may send; one thread reads a destination, after all have sent."""
 
     def __init__(self, directory: Path, destinations: int, memory_bytes: int) -> None:
         self._boxes = [_Mailbox(directory / f"{number}.arrows") for number in range(destinations)]
@@ -29,13 +29,14 @@ class Mailboxes:
         self._lock = Lock()
 
     def send(self, task: int, destination: int, batch: pa.RecordBatch) -> None:
-        """Keeps a copy: the sender may use its memory again."""
+        """Keep a copy: the sender may reuse its memory."""
         for piece in pieces(batch):
             block = block_of(piece)
             self._boxes[destination].put(task, block, in_memory=self._reserve(block.size))
 
     def receive(self, destination: int) -> Iterator[pa.RecordBatch] | None:
-        """By task, and of one task in the order they were sent; each is let go once it was used. None: nothing came."""
+        """The batches by task, those of one task in the order they were sent. Each is freed after use. None if none
+        were sent."""
         box = self._boxes[destination]
         return box.take() if box else None
 
@@ -57,7 +58,7 @@ class _Mailbox:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._written = 0
-        # The number of the task, and a block or where in the file it begins and how long it is.
+        # The number of the task, and a block or its start and length in the file.
         self._blocks: list[tuple[int, pa.Buffer | tuple[int, int]]] = []
         self._lock = Lock()
 

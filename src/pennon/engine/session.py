@@ -1,4 +1,4 @@
-"""Which Spark session Pennon works on: the given, the active, the launcher's, or one of its own."""
+"""The choice of the Spark session: the given one, the active one, the launcher's, or an embedded one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import os
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 import pyspark
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.util import is_remote_only
 
+from pennon.engine.choice import is_session
 from pennon.engine.jvm import lost_connection
-from pennon.errors import SparkUnavailable
+from pennon.errors import InvalidArgument, SparkUnavailable
 
 MINIMUM_VERSION = (4, 1)
-# Variables by which a launcher names a session that is not active yet: spark-submit's, and that of a Connect server.
+# Variables that a launcher sets for a session that is not active yet: spark-submit's, and that of a Connect server.
 LAUNCHED_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 
 _embedded: SparkSession | None = None
@@ -25,13 +27,15 @@ _lock = threading.Lock()
 
 def choose_session(given: SparkSession | None) -> SparkSession:
     check_version(pyspark.__version__)
+    if given is not None:
+        check_running(given)
     spark = given or _active_session() or _launched_session() or _embedded_session()
     check_version(spark.version)
     return spark
 
 
 def starts_session() -> bool:
-    """Whether `choose_session` would have to start one, which takes seconds."""
+    """Whether `choose_session` would have to start a session, which takes seconds."""
     return _active_session() is None and not any(variable in os.environ for variable in LAUNCHED_BY)
 
 
@@ -44,18 +48,38 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def check_running(spark: SparkSession) -> None:
+    """Whether jobs can be started on a session.
+
+    Raises:
+        InvalidArgument: it is not a Spark session.
+        SparkUnavailable: it was stopped.
+    """
+    if not is_session(spark):
+        remedy = "Give a pyspark.sql.SparkSession, such as SparkSession.builder.getOrCreate()"
+        raise InvalidArgument(f"{type(spark).__name__} is not a Spark session", remedy)
+    stopped: Any = getattr(spark, "is_stopped", False) if is_connect(spark) else _context(spark) is None
+    if stopped:
+        raise SparkUnavailable("The Spark session was stopped", "Start another one, and open the table with it")
+
+
+def _context(spark: SparkSession) -> Any:
+    # None from the moment a classic session is stopped; there is no public way to ask.
+    return getattr(spark.sparkContext, "_jsc", None)
+
+
 def check_version(version: str) -> None:
     major, minor = version.split(".")[:2]
     if (int(major), int(minor)) < MINIMUM_VERSION:
         raise SparkUnavailable(
-            f"Pennon needs Spark {'.'.join(map(str, MINIMUM_VERSION))} or newer, and this is {version}",
+            f"Pennon needs Spark {'.'.join(map(str, MINIMUM_VERSION))} or newer, but this is {version}",
             "Older versions cannot send rows to a partition by its number: upgrade pyspark and the cluster",
         )
 
 
 @contextmanager
-def talking_to_spark() -> Generator[None]:
-    """`SparkUnavailable` when there is no JVM any more to talk to."""
+def spark_errors_translated() -> Generator[None]:
+    """Raise `SparkUnavailable` for an error whose cause is that the JVM has ended."""
     try:
         yield
     except Exception as error:
@@ -63,7 +87,7 @@ def talking_to_spark() -> Generator[None]:
             raise
         raise SparkUnavailable(
             "The JVM of this process's Spark session has ended: killed, or out of memory",
-            "Start a new process, with more memory (PENNON_DRIVER_MEMORY, or spark.driver.memory of your own session)",
+            "Start a new process, with more memory (PENNON_DRIVER_MEMORY, or spark.driver.memory of your session)",
         ) from error
 
 
@@ -77,7 +101,7 @@ def stop_embedded() -> None:
 
 def _active_session() -> SparkSession | None:
     try:
-        with talking_to_spark():
+        with spark_errors_translated():
             return SparkSession.active()
     except PySparkRuntimeError:
         return None
@@ -93,7 +117,7 @@ def _embedded_session() -> SparkSession:
     global _embedded  # noqa: PLW0603
     if is_remote_only():
         raise SparkUnavailable(
-            "The installed pyspark is the Connect client only and cannot start a session of its own",
+            "The installed pyspark is only the Connect client and cannot start a session",
             "Pass a Connect session, or install the package pyspark",
         )
     # The Connect client has no SparkContext to import.

@@ -1,4 +1,4 @@
-"""Spark settings: those an embedded session starts with, and those that a given session would do well to have."""
+"""Spark settings: those of an embedded session, and those recommended for a given session."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ CORES = "PENNON_LOCAL_CORES"
 DRIVER_MEMORY = "PENNON_DRIVER_MEMORY"
 CLASS_ARCHIVE = "PENNON_CLASS_ARCHIVE"
 
-# A path of a unix socket may have about 100 bytes, and Spark adds a name of 42.
+# The path of a unix socket is limited to about 100 bytes, and Spark appends a name of 42.
 LONGEST_SOCKET_DIRECTORY = 60
-# Attempts of a task before its job is given up; a local session makes only one unless told otherwise.
+# Attempts of a task before its job fails; a local session makes only one unless configured.
 ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
 class Speedup:
-    """A setting that makes the exchange faster, what Spark does without it, and what it brings."""
+    """A setting that makes the exchange faster, Spark's default, and the gain."""
 
     key: str
     value: str
     default: str
     gain: str
-    # Right only where no network lies between the executors.
+    # Useful only if no network is between the executors.
     local_only: bool = False
 
 
@@ -58,7 +58,7 @@ SPEEDUPS = (
         "spark.shuffle.sort.bypassMergeThreshold",
         "0",
         "200",
-        "blocks are written to disk once instead of once a destination and once more to merge",
+        "blocks are written to disk once, not once for each destination and again to merge",
     ),
     Speedup(
         "spark.shuffle.compress",
@@ -78,7 +78,7 @@ SPEEDUPS = (
 
 
 def advice(setting: Callable[[str, str], str], master: str | None) -> list[str]:
-    """What would help on a session with these settings; `setting` takes a key and the default Spark has for it."""
+    """Recommendations for a session with these settings; `setting` takes a key and Spark's default for it."""
     local = master is not None and master.startswith("local")
     advised = [
         f"{speedup.key}={speedup.value}: {speedup.gain}"
@@ -86,12 +86,12 @@ def advice(setting: Callable[[str, str], str], master: str | None) -> list[str]:
         if (local or not speedup.local_only) and _exceeds(setting(speedup.key, speedup.default), speedup.value)
     ]
     if master is not None and re.fullmatch(r"local(\[(\d+|\*)\])?", master):
-        advised.append(f"master local[N,{ATTEMPTS}]: {master} gives a job up at the first failure of a task")
+        advised.append(f"master local[N,{ATTEMPTS}]: with {master}, the first failure of a task fails its job")
     return advised
 
 
 def embedded_settings() -> dict[str, str]:
-    """Everything a session that Pennon starts itself is started with."""
+    """All settings of a session that Pennon starts itself."""
     cores = local_cores()
     temporary = tempfile.gettempdir()
     sockets = _socket_directory(temporary)
@@ -131,7 +131,7 @@ def local_cores() -> int:
 def _java_options(temporary: str) -> list[str]:
     options = [
         "-XX:+UseParallelGC",
-        # Most of the JVM's code here runs briefly: the optimising compiler costs more than it brings.
+        # Most of the JVM's code here runs briefly: the optimizing compiler costs more than it gains.
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
         f'"-Djava.io.tmpdir={temporary}"',
@@ -145,7 +145,7 @@ def _java_options(temporary: str) -> list[str]:
 
 
 def _worker_path() -> list[str]:
-    """Where workers look for modules: wherever the driver does, so that what it can import, they can."""
+    """The module path of workers: that of the driver, so that they can import what it can."""
     installed = {Path(path) for path in sysconfig.get_paths().values()}
     directories = [Path(entry).absolute() for entry in sys.path]
     package_home = Path(__file__).parents[2]
@@ -164,7 +164,7 @@ def _socket_directory(temporary: str) -> str | None:
 
 
 def _exceeds(current: str, advised: str) -> bool:
-    """Whether a setting is off the advised value; a size is off only when it is larger."""
+    """Whether a setting differs from the advised value; a size counts only if it is larger."""
     sizes = _bytes(current), _bytes(advised)
     if sizes[0] is None or sizes[1] is None:
         return current.strip().lower() != advised

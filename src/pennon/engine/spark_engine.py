@@ -1,4 +1,4 @@
-"""The engine on Spark, on whatever session there is."""
+"""The engine on Spark."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ R = TypeVar("R")
 class SparkEngine:
     """Runs functions on a Spark session.
 
-    Spark may run a task more than once, even one that has succeeded. A failure that is no `PennonError` is tried again
-    by Spark, and raised as `TaskFailed` when it gives up.
+    Spark may run a task more than once, even one that has succeeded. Spark retries a failure that is not a
+    `PennonError`, and when it gives up, the failure is raised as `TaskFailed`.
     """
 
     def __init__(self, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> None:
-        """Of the given session, else of the active one, else of an embedded local one that is started when the engine
-        is first used."""
+        """Use the given session, else the active one, else an embedded local one that is started when the engine is
+        first used."""
         self._spark = spark
         self._progress = progress
 
     @classmethod
     def attach(cls, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> SparkEngine:
-        """An engine whose session is there."""
+        """An engine whose session has been started."""
         engine = cls(spark, progress=progress)
         _ = engine._cluster
         return engine
 
     @cached_property
     def _cluster(self) -> Cluster:
-        # Both bring pyspark, which is slow to import.
+        # Both import pyspark, which is slow to import.
         from pennon.engine.cluster import Cluster  # noqa: PLC0415
         from pennon.engine.session import starts_session  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ class SparkEngine:
         return self._cluster.embedded
 
     def advice(self) -> list[str]:
-        """Which settings would help on a session that Pennon was given, and why. It never changes them."""
+        """Recommended settings for a session that Pennon was given, with reasons. The engine never changes them."""
         return [] if self.embedded else advice(self._cluster.setting, self._cluster.master)
 
     def stage(self, name: str, rows: int | None = None) -> AbstractContextManager[None]:
@@ -103,7 +103,7 @@ class SparkEngine:
             return Exchanged([], {})
         send = SendBlocks(stage, map_function, [dumps(task) for task in tasks], destinations)
         blocks = self._cluster.apply(self._cluster.numbers(len(tasks)), send, SPARK_SCHEMA)
-        # One destination more than the caller has: the reports of the map tasks go there.
+        # One destination more than the caller's, for the reports of the map tasks.
         delivered = self._cluster.deliver(blocks, destinations + 1)
         results = self._cluster.apply(delivered, ReceiveBlocks(reduce_function, destinations), RESULT_SCHEMA)
         parts = {f"{stage}: map": len(tasks), f"{stage}: reduce": destinations}
@@ -113,15 +113,14 @@ class SparkEngine:
         return Exchanged(mapped, values)
 
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
-        """A function over every partition of a frame, lazily; one of `frames`."""
+        """Apply a function of `frames` to every partition of a frame, lazily."""
         return self._cluster.apply(frame, function, schema)
 
     def deliver(self, frame: DataFrame, function: ArrowFunction, destinations: int) -> DataFrame:
-        """The messages that such a function makes of a frame, at their destinations and there in the order of their
-        places, lazily.
+        """Send the messages that such a function yields for a frame to their destinations, sorted by place, lazily.
 
-        Always in the same order, those of one place too: what a task computes again must be what it was, or Spark gives
-        the job up where others have already used it.
+        The order is always the same, also within one place: a task that runs again must return the same rows, or Spark
+        fails the job if other tasks have already used them.
         """
         blocks = self._cluster.deliver(self._cluster.apply(frame, function, SPARK_SCHEMA), destinations)
         return blocks.sortWithinPartitions("place", "block")
@@ -131,7 +130,7 @@ class SparkEngine:
         self._cluster.stop()
 
     def _values(self, stage: str, results: DataFrame, parts: dict[str, int], rows: int | None) -> dict[int, Any]:
-        """What the tasks returned by task or destination, or the error that one of them raised."""
+        """The results of the tasks by task or destination; raises the error that one of them raised."""
         collected = self._cluster.collect(stage, results, parts, rows, self._progress)
         columns = (collected.column(name).to_pylist() for name in ("key", "failed", "payload"))
         values: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""One Spark job, run in a thread of its own so that its caller stays free to watch it and to call it off."""
+"""One Spark job, run in a separate thread so that its caller can watch and cancel it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pyspark import InheritableThread
 from pennon.engine.failures import driver_ended, task_failed
 from pennon.engine.jvm import jvm_ended
 from pennon.engine.progress import ProgressListener
-from pennon.engine.session import is_connect, talking_to_spark
+from pennon.engine.session import is_connect, spark_errors_translated
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 POLL_SECONDS = 0.1
-# When its JVM has ended, a job has this long to fail by itself, with an error that has more to say.
+# When its JVM has ended, a job has this long to fail with its own error, which is more specific.
 LAST_SECONDS = 3.0
 # A job is cancelled again until it ends: a cancellation between two of its stages finds nothing that runs.
 CANCEL_SECONDS, CANCEL_TIMES = 0.5, 20
@@ -35,18 +35,18 @@ def run_job(
     rows: int | None,
     listener: ProgressListener | None,
 ) -> pa.Table:
-    """The rows of `frame`; an interrupt cancels it.
+    """The rows of `frame`; an interrupt cancels the job.
 
-    `stages` are its parts in order, with the number of their tasks, as the listener is told about them; each goes
-    through as many table rows as `rows` says, if that is known.
+    `stages` are its parts in order, with the number of their tasks, as reported to the listener. `rows` is the number
+    of table rows that each stage reads, if known.
     """
     control = _ConnectControl(spark) if is_connect(spark) else _ClassicControl(spark)
     collected: Future[pa.Table] = Future()
-    # Inheritable: the user's own job groups, tags and properties hold for Pennon's jobs too.
+    # Inheritable: the user's job groups, tags and properties apply to Pennon's jobs too.
     job = InheritableThread(target=_collect, args=(frame, name, control, collected), session=spark, daemon=True)
     report = _Report(stages, rows, listener) if listener else None
     try:
-        with talking_to_spark():
+        with spark_errors_translated():
             job.start()
         _watch(collected, control, report)
         table = _rows(collected, name)
@@ -59,7 +59,7 @@ def run_job(
 
 
 class _Control(Protocol):
-    """How a job is marked, followed and cancelled on one kind of session."""
+    """Marks, follows and cancels a job on one kind of session."""
 
     def begin(self, name: str) -> None: ...
 
@@ -89,7 +89,7 @@ def _watch(rows: Future[pa.Table], control: _Control, report: _Report | None) ->
             if report:
                 report.advance(_completed_tasks(control))
     except BaseException:
-        # The caller is interrupted or its listener fails: without it nobody waits for the job.
+        # The caller was interrupted or its listener failed: the result of the job is not needed any more.
         for _ in range(CANCEL_TIMES):
             with suppress(Exception):
                 control.cancel()
@@ -99,7 +99,7 @@ def _watch(rows: Future[pa.Table], control: _Control, report: _Report | None) ->
 
 
 def _completed_tasks(control: _Control) -> int:
-    # When Spark cannot be asked, the job fails too, and its own error tells more.
+    # If this call fails, the job fails too, and its own error is more specific.
     with suppress(Exception):
         return control.completed_tasks()
     return 0
@@ -129,7 +129,7 @@ class _ClassicControl:
 
     def completed_tasks(self) -> int:
         context: Any = self._context
-        # PySpark's own tracker does not know tags.
+        # PySpark's own tracker does not support tags.
         tracker = context._jsc.sc().statusTracker()
         public = context.statusTracker()
         jobs = filter(None, (public.getJobInfo(job) for job in tracker.getJobIdsForTag(self._tag)))
@@ -164,15 +164,15 @@ class _ConnectControl:
         self._spark.interruptTag(self._tag)
 
     def _progressed(self, stages: Iterable[Any] | None, **_: object) -> None:
-        # Called for every job of the session, each time by the thread that waits for it.
+        # Called for every job of the session, by the thread that waits for that job.
         if threading.get_ident() == self._thread:
             self._completed = sum(stage.num_completed_tasks for stage in stages or ())
 
 
 class _Report:
-    """Tells a listener about stages, given only how many tasks of the job have been completed so far.
+    """Reports stages to a listener, given only the number of completed tasks of the job.
 
-    Spark runs the stages of a job one after the other, so the count alone tells which one is running; and unlike
+    Spark runs the stages of a job one after the other, so the count determines which one is running; and unlike
     Spark's numbering of stages it does not depend on how the session plans its queries.
     """
 

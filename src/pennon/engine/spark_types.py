@@ -1,4 +1,4 @@
-"""Arrow types as Spark has them: Spark knows no unsigned numbers, half floats or fixed-size lists."""
+"""Arrow types converted for Spark, which lacks unsigned numbers, half floats and fixed-size lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDER = {
 
 
 def spark_form(type_: pa.DataType) -> pa.DataType:
-    """The type that values are cast to on their way to Spark. A type that it has no other form for stays as it is."""
+    """The type that values are cast to before they go to Spark. A type without another form stays as it is."""
     if isinstance(type_, pa.BaseExtensionType):
         return spark_form(type_.storage_type)
     if types.is_dictionary(type_):

@@ -1,6 +1,6 @@
 """Spilling to disk: batches beyond the memory of a task go to a temporary file and are read from there.
 
-Plans cut tasks so that this is not needed. It happens where a sample was misleading, or a user asks for few and large
+Plans cut tasks so that this is not needed. It happens when a sample was misleading, or a user requests a few large
 parts: then the task takes longer instead of being killed.
 """
 
@@ -13,7 +13,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-# Where Spark spills, on the disks of the executor.
+# Spark's directories for spilling, on the disks of the executor.
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
 
 
@@ -32,7 +32,7 @@ def buffered(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Recor
 
 
 def batched_by_bytes(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
-    """Groups of batches of at most `limit` bytes, each of one batch at least."""
+    """Groups of batches of at most `limit` bytes, each of at least one batch."""
     some: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -64,7 +64,7 @@ def _mapped(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa
 
 
 def _emptied(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches in order; each leaves the list before it is used, so that its memory can be freed."""
+    """The batches in order; each is removed from the list before it is used, so that its memory can be freed."""
     batches.reverse()
     while batches:
         yield batches.pop()

@@ -1,8 +1,8 @@
-"""What runs inside Spark's Python workers: the three functions given to mapInArrow, and how a result travels back.
+"""Code that runs inside Spark's Python workers: the three functions given to mapInArrow, and the form of results.
 
 A result is a row `(key long, failed boolean, payload binary)`: the task's number or the destination, and a pickled
-value or a pickled PennonError. An error of Pennon's own is a result like any other, so that Spark does not try the task
-again; any other exception is left to Spark, and so is a store that may answer the next time.
+value or a pickled PennonError. A `PennonError` is a result like any other, so that Spark does not retry the task. Any
+other exception is left to Spark, which retries; so is the error of a store that may answer the next time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pennon.errors import BuildFailed, PennonError, StoreUnavailable
 from pennon.secrets import redact_exception
 
 RESULT_SCHEMA = "key long, failed boolean, payload binary"
-# Stands before the cause of a failure in the traceback that Spark brings to the driver.
+# Precedes the cause of a failure in the traceback that Spark sends to the driver.
 CAUSE_MARK = "pennon task failed with "
 STORE_MARK = f"{StoreUnavailable.__name__}: "
 
-# glibc's number for it, and enough for the busy threads of a task.
+# The number of glibc's option, and enough arenas for the busy threads of a task.
 M_ARENA_MAX, ARENAS = -8, 4
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class SendBlocks(Generic[T]):
     stage: str
     function: Callable[[T], Generator[Sent, None, object]]
     tasks: Sequence[bytes]
-    # Of the caller; the reports of the tasks go to the one after the last.
+    # The caller's destinations; the reports of the tasks go to one more, after the last.
     destinations: int
 
     def __call__(self, numbers: Batches) -> Batches:
@@ -68,7 +68,7 @@ class SendBlocks(Generic[T]):
                 with attempt():
                     yield from self._blocks(number)
             except PennonError as error:
-                # To every destination: no reducer may take for complete what it has received.
+                # To every destination: no reducer may assume that it has received everything.
                 yield failure_rows(self.destinations + 1, dumps(error))
 
     def _blocks(self, number: int) -> Batches:
@@ -82,7 +82,7 @@ class SendBlocks(Generic[T]):
 
 
 class Sending:
-    """The batches that a map function sends, and when they are through, the report it returned: None where it is no
+    """The batches that a map function sends and, after the last one, the report it returned: None if it is not a
     generator."""
 
     def __init__(self, stage: str, sent: Iterable[Sent], destinations: int) -> None:
@@ -109,7 +109,7 @@ class ReceiveBlocks(Generic[R]):
     """A Spark task of the reduce side of `Engine.exchange`."""
 
     function: Callable[[int, Batches], R]
-    # That of the reports.
+    # The destination of the reports.
     reports: int
 
     def __call__(self, rows: Batches) -> Batches:
@@ -117,7 +117,7 @@ class ReceiveBlocks(Generic[R]):
         if first is not None:
             destination = first.column("destination")[0].as_py()
             yield _result(destination, lambda: self._reduce(destination, chain([first], rows)))
-            # A worker that leaves input behind cannot be used again.
+            # A worker that leaves input unread cannot be reused.
             deque(rows, maxlen=0)
 
     def _reduce(self, destination: int, rows: Batches) -> R | dict[int, bytes]:
@@ -131,7 +131,7 @@ class ReceiveBlocks(Generic[R]):
 
 
 class _Received:
-    """What one destination receives, as it comes in."""
+    """The rows that one destination receives, as they arrive."""
 
     def __init__(self, destination: int, rows: Batches) -> None:
         self._destination = destination
@@ -156,12 +156,12 @@ class _Received:
                 raise error
             misplaced = set(rows.column("destination").to_pylist()) - {self._destination}
             if misplaced:
-                raise BuildFailed(f"Spark brought blocks for {misplaced} to destination {self._destination}")
+                raise BuildFailed(f"Spark delivered blocks for {misplaced} to destination {self._destination}")
             yield rows
 
 
 def dumps(value: object) -> bytes:
-    # Cloudpickle also takes what is defined in a script or a notebook. Called only where Spark is already loaded.
+    # Cloudpickle also handles objects defined in a script or a notebook. Called only where Spark is already loaded.
     from pyspark.cloudpickle import dumps as cloudpickle  # noqa: PLC0415
 
     return cloudpickle(value)
@@ -193,12 +193,12 @@ def _result(key: int, compute: Callable[[], Any]) -> pa.RecordBatch:
 
 
 class RetriedBySpark(Exception):
-    """Stands for a StoreUnavailable that may pass. No PennonError, so that Spark tries the task again."""
+    """Replaces a StoreUnavailable that may pass. Not a PennonError, so that Spark retries the task."""
 
 
 @contextmanager
 def attempt() -> Generator[None]:
-    """One attempt at a task: quick garbage collection around it, its failure named."""
+    """One attempt at a task: makes garbage collection quick and adds the cause to a failure."""
     _bound_arenas()
     _freeze_modules()
     try:
@@ -217,15 +217,15 @@ def attempt() -> Generator[None]:
 
 
 def cause_of(error: Exception) -> str:
-    """What failed in a task, in one line and without secrets."""
+    """The cause of a failed task in one line, without secrets."""
     redact_exception(error)
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 @cache
 def _bound_arenas() -> None:
-    """Of the C library's memory. Every thread would get one, and what pylance's threads have freed in theirs is of no
-    use to the others: a worker would grow from task to task."""
+    """Limit the arenas of the C library's allocator. Otherwise every thread gets one, and memory that pylance's threads
+    have freed in theirs is of no use to the others: a worker would grow from task to task."""
     with suppress(AttributeError, OSError):  # only glibc has this
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 
@@ -234,10 +234,11 @@ _frozen_modules = 0
 
 
 def _freeze_modules() -> None:
-    """Takes what imports have left behind out of garbage collection.
+    """Exclude objects of imported modules from garbage collection.
 
-    PySpark collects garbage after every task, and would go through all objects of all modules each time. Imports happen
-    when a function is unpickled and while it runs, hence before and after a task, whenever there are new modules.
+    PySpark collects garbage after every task, and would traverse all objects of all modules each time. Imports happen
+    when a function is unpickled and while it runs, so this is called before and after a task and acts if there are new
+    modules.
     """
     global _frozen_modules  # noqa: PLW0603
     if len(sys.modules) != _frozen_modules:

@@ -1,4 +1,4 @@
-"""What is on disk: manifests, index metadata, addresses, deletions, row ids, Lance files, commits.
+"""The on-disk format: manifests, index metadata, addresses, deletions, row ids, Lance files, commits.
 
-The only room that touches pylance, whose surface changes every few weeks.
+The only room that imports pylance, whose API changes every few weeks.
 """

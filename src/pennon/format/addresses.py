@@ -35,7 +35,7 @@ def sorted_unique(addresses: Addresses) -> Addresses:
 
 
 def contains(ascending: Addresses, addresses: Addresses) -> npt.NDArray[np.bool_]:
-    """Which of the addresses, in any order, are among the ascending ones."""
+    """A mask of the addresses, given in any order, that occur in `ascending`."""
     if len(ascending) == 0:
         return np.zeros(len(addresses), dtype=np.bool_)
     at = np.minimum(np.searchsorted(ascending, addresses), len(ascending) - 1)
@@ -43,7 +43,7 @@ def contains(ascending: Addresses, addresses: Addresses) -> npt.NDArray[np.bool_
 
 
 def fragment_bounds(addresses: Addresses) -> dict[int, tuple[int, int]]:
-    """Fragment id -> where its addresses start and stop in an ascending array."""
+    """Fragment id -> start and stop of its addresses in an ascending array."""
     bounds: dict[int, tuple[int, int]] = {}
     start = 0
     while start < len(addresses):
@@ -71,7 +71,7 @@ def read_fragment_bitmap(content: bytes, where: str) -> BitMap:
 
 
 def read_bitmap(content: bytes) -> BitMap:
-    """ValueError where it is not one; roaring itself checks that it is consistent."""
+    """Raises ValueError if the bytes are not a bitmap; roaring itself checks their consistency."""
     return BitMap.deserialize(content)
 
 
@@ -87,7 +87,7 @@ def serialize_allowlist(rows: Mapping[int, BitMap | None]) -> bytes:
     """The rows a scan may return, as pylance's scanner takes them: fragment id -> offsets, None for all.
 
     Layout, little endian: u32 entries, then per entry u32 high word, u32 length, portable roaring bitmap of that
-    length; length 0 stands for every row of the high word.
+    length; length 0 means every row of the high word.
     """
     parts = [struct.pack("<I", len(rows))]
     for high, offsets in sorted(rows.items()):

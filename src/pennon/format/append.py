@@ -1,4 +1,4 @@
-"""New rows of a table: tasks write fragments, and one commit adds them to the table."""
+"""Append rows to a table: tasks write fragments, and one commit adds them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from pennon.format.store import Location, open_store
 
 @dataclass(frozen=True)
 class Target:
-    """Where rows go: appended to a version of a table, put in its place, or, without a version, a new table."""
+    """The destination of rows: appended to a version of a table, replacing its rows, or, without a version, a new
+    table."""
 
     location: Location
     schema: pa.Schema
@@ -42,7 +43,7 @@ def create_table(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch],
 
 
 def find_table(location: Location) -> Snapshot | None:
-    """The newest version, or None where there is no table; other errors are raised."""
+    """The newest version, or None if there is no table; other errors are raised."""
     try:
         return Snapshot.open(location)
     except TableNotFound:
@@ -50,7 +51,7 @@ def find_table(location: Location) -> Snapshot | None:
 
 
 def write_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> list[str]:
-    """Write fragments that belong to no table yet; returns their metadata. The names of their files are unique."""
+    """Write fragments without committing them, and return their metadata. The names of their files are unique."""
     rows = iter(batches)
     first = next(rows, None)
     if first is None:
@@ -73,7 +74,7 @@ def write_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> list[str]:
 
 
 def commit_rows(target: Target, fragments: Sequence[str]) -> int:
-    """One transaction; appends by others in between do no harm. Returns the new version."""
+    """Commit fragments in one transaction and return the new version. Concurrent appends do not conflict."""
     found = [FragmentMetadata.from_json(text) for text in fragments]
     if target.version is None:
         return _create(target, found).version
@@ -94,7 +95,7 @@ def _create(target: Target, fragments: list[FragmentMetadata]) -> lance.LanceDat
                 lance.LanceOperation.Overwrite(target.schema, fragments),
                 storage_options=target.location.storage_options,
                 enable_stable_row_ids=target.stable_row_ids,
-                max_retries=0,  # which would put these rows in the place of another writer's
+                max_retries=0,  # a retry would overwrite the rows of another writer
             )
     except PennonError:
         raise

@@ -1,7 +1,7 @@
 """Replacing the values of a column in place: fragments keep their ids and rows, one column moves to a new data file.
 
-Old and new file stand side by side in the fragment: the old one's column is marked dead (field id -2), the new one
-carries the field's id. pylance takes the fragment out of every index on a field that the commit calls modified.
+The fragment then lists both files: the column of the old one is marked dead (field id -2), the new one has the field's
+id. pylance removes the fragment from every index on a field that the commit lists as modified.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNLIMITED_BYTES = 1 << 60
 
 @dataclass(frozen=True)
 class ColumnFile:
-    """New values of a column of one fragment, in a file that belongs to no version of the table yet.
+    """New values of a column of one fragment, in a file that no version of the table names yet.
 
     `fields` are the column's field id and those nested in it; `replaces` names the files that held them when they were
     read.
@@ -50,7 +50,7 @@ class ColumnFile:
 def write_column_file(pin: Pin, fragment: int, column: str, values: Iterable[pa.Array]) -> ColumnFile:
     """Write the values of a top-level column for the live rows of a fragment, in the order a scan returns them.
 
-    Values may come in pieces of any size. Deleted rows need a place in the file, too; they repeat their neighbor.
+    Values may come in pieces of any size. Deleted rows need a value in the file too; they repeat that of a neighbor.
     """
     snapshot = pin.open()
     current = snapshot.manifest.fragments.get(fragment)
@@ -58,21 +58,21 @@ def write_column_file(pin: Pin, fragment: int, column: str, values: Iterable[pa.
         raise InvalidArgument(f"{snapshot.uri} has no fragment {fragment} in version {pin.version}")
     tree = _fields_of(snapshot, column)
     schema = pa.schema([snapshot.schema.field(tree[0].name)])
-    file = _write(snapshot, schema, _spread(snapshot, current, schema, values))
+    file = _write(snapshot, schema, _expanded(snapshot, current, schema, values))
     fields = tuple(f.id for f in tree)
     held = {f: path for f, path in current.field_files.items() if f in fields}
     return ColumnFile(pin.version, fragment, fields, held, _renumbered(file, tree, snapshot))
 
 
 def commit_column_update(base: Snapshot, files: Sequence[ColumnFile]) -> Snapshot:
-    """Put new files of one column in place; from then on no index of the column covers their fragments.
+    """Commit new files of one column; from then on no index of the column covers their fragments.
 
     Rows deleted since the files were written stay deleted. A fragment that was compacted away, or whose column another
     writer replaced, makes the commit fail with a `CommitConflict`.
     """
     _check(base, files)
     operation = lance.LanceOperation.Update(
-        updated_fragments=[_grafted(base, file) for file in files],
+        updated_fragments=[_with_new_file(base, file) for file in files],
         fields_modified=sorted(files[0].fields),
         update_mode="rewrite_columns",
         updated_fragment_offsets=_all_rows(base, files) if base.manifest.has_stable_row_ids else None,
@@ -86,7 +86,7 @@ def discard_column_file(store: Store, written: ColumnFile) -> None:
 
 
 def _fields_of(snapshot: Snapshot, path: str) -> list[pb.Field]:
-    """A top-level column and everything nested in it, parents before children: the order files list them in."""
+    """A top-level column and everything nested in it, parents before children, which is their order in files."""
     column = snapshot.column(path)
     children: dict[int, list[pb.Field]] = {}
     for proto in snapshot.manifest.fields:
@@ -106,7 +106,8 @@ def _fields_of(snapshot: Snapshot, path: str) -> list[pb.Field]:
 
 
 def _write(snapshot: Snapshot, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> DataFile:
-    """A data file of one column, as if it were a table of its own: fields are numbered from 0. Nothing is committed."""
+    """Write a data file of one column as if it were a separate table: fields are numbered from 0. Nothing is
+    committed."""
     failures: list[Exception] = []
 
     def noting_failures() -> Iterator[pa.RecordBatch]:
@@ -129,7 +130,7 @@ def _write(snapshot: Snapshot, schema: pa.Schema, batches: Iterator[pa.RecordBat
                 storage_options=snapshot.location.storage_options,
             )
     except OSError:
-        # On its way through pylance an error of the values turns into text.
+        # pylance turns an error of the values into text.
         if failures:
             raise failures[0] from None
         raise
@@ -137,10 +138,10 @@ def _write(snapshot: Snapshot, schema: pa.Schema, batches: Iterator[pa.RecordBat
     return file
 
 
-def _spread(
+def _expanded(
     snapshot: Snapshot, fragment: Fragment, schema: pa.Schema, values: Iterable[pa.Array]
 ) -> Iterator[pa.RecordBatch]:
-    """Values of live rows as one value per physical row."""
+    """Expand values of live rows to one value per physical row."""
     live = live_offsets(fragment, snapshot.deleted_offsets(fragment.id))
     [target] = schema
     where = f"column {target.name!r} of fragment {fragment.id} of {snapshot.uri}"
@@ -162,23 +163,23 @@ def _spread(
             yield pa.record_batch([piece if dense else piece.take(pa.array(places))], schema=schema)
         start = stop
     if start != len(live):
-        raise InvalidArgument(f"{where} has {len(live)} live rows", "Give one value for each")
+        raise InvalidArgument(f"{where} has {len(live)} live rows", "Pass one value for each")
 
 
 def _renumbered(file: DataFile, tree: Sequence[pb.Field], snapshot: Snapshot) -> DataFile:
-    """The file with the field ids of the table. Newer files list only the fields that have a column of their own."""
+    """The file with the field ids of the table. Newer files list only the fields with a column."""
     if file.file_major_version < 2:
         raise UnsupportedTable(f"{snapshot.uri} has data files of the legacy format", "Rewrite it as a newer table")
     parents = {f.parent_id for f in tree}
     listed = tree if len(file.fields) == len(tree) else [f for f in tree if f.id not in parents]
     if len(listed) != len(file.fields):
-        raise UnsupportedColumn(f"column {tree[0].name!r} of {snapshot.uri} is stored in a way Pennon does not know")
+        raise UnsupportedColumn(f"column {tree[0].name!r} of {snapshot.uri} has a layout that Pennon does not support")
     return _with_fields(file, [f.id for f in listed])
 
 
 def _check(base: Snapshot, files: Sequence[ColumnFile]) -> None:
     if len({file.fields for file in files}) != 1 or len({file.fragment for file in files}) != len(files):
-        raise InvalidArgument("a column update replaces one column, in each fragment once")
+        raise InvalidArgument("a column update replaces one column, once in each fragment")
     for file in files:
         current = base.manifest.fragments.get(file.fragment)
         held = None if current is None else {f: p for f, p in current.field_files.items() if f in file.fields}
@@ -190,7 +191,7 @@ def _check(base: Snapshot, files: Sequence[ColumnFile]) -> None:
             )
 
 
-def _grafted(base: Snapshot, new: ColumnFile) -> FragmentMetadata:
+def _with_new_file(base: Snapshot, new: ColumnFile) -> FragmentMetadata:
     fragment = base.dataset.get_fragment(new.fragment)
     assert fragment is not None
     kept = [_with_fields(f, [REPLACED if i in new.fields else i for i in f.fields]) for f in fragment.metadata.files]
@@ -211,6 +212,6 @@ def _with_fields(file: DataFile, fields: list[int]) -> DataFile:
 
 
 def _all_rows(base: Snapshot, files: Sequence[ColumnFile]) -> dict[int, bytes]:
-    """Which rows count as updated in this version."""
+    """The rows that count as updated in this version."""
     rows = {file.fragment: base.manifest.fragments[file.fragment].physical_rows for file in files}
     return {fragment: BitMap(range(count)).serialize() for fragment, count in rows.items()}

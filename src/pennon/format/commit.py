@@ -19,13 +19,14 @@ from pennon.secrets import redact_exception
 
 
 class RetryableConflict(CommitConflict):
-    """Someone committed in between; the same change may succeed on the newest version."""
+    """Another writer committed in between; the same change may succeed on the newest version."""
 
 
 def commit_segments(base: Snapshot, add: Sequence[IndexSegment], remove: Sequence[IndexSegment]) -> Snapshot:
-    """Commit on top of `base`: `remove` leaves the table, `add` joins it or, with a known uuid, replaces the entry.
+    """Commit on top of `base`: delete the segments of `remove`, and add those of `add` or, with an existing uuid,
+    replace the entry.
 
-    pylance checks next to nothing of this; the caller has validated it against `base`.
+    pylance validates next to nothing of this; the caller must have validated it against `base`.
     """
     touches_reuse = any(s.name == FRAGMENT_REUSE_NAME for s in (*add, *remove))
     if touches_reuse and base.manifest.reader_flags & FLAG_TAGGED_REUSE:
@@ -39,7 +40,7 @@ def commit_segments(base: Snapshot, add: Sequence[IndexSegment], remove: Sequenc
 
 
 def commit_operation(base: Snapshot, operation: lance.LanceOperation.BaseOperation) -> Snapshot:
-    """One transaction on top of `base`. After a `StoreUnavailable` nobody knows whether it took place."""
+    """One transaction on top of `base`. After a `StoreUnavailable` it is unknown whether it was committed."""
     try:
         committed = lance.LanceDataset.commit(
             base.location.uri, operation, read_version=base.version, storage_options=base.location.storage_options
@@ -68,7 +69,7 @@ def _to_lance(segment: IndexSegment) -> LanceIndex:
 
 
 def raise_conflict(base: Snapshot, error: Exception) -> NoReturn:
-    """What pylance reports of a commit that did not succeed, as an error of ours."""
+    """Translate pylance's error for a failed commit."""
     redact_exception(error)
     line = first_line(error)
     if "split of indexed and non-indexed" in line:
@@ -83,8 +84,8 @@ def raise_conflict(base: Snapshot, error: Exception) -> NoReturn:
         ) from error
     failure = store_failure(error, f"a commit to {base.uri}")
     if failure is not None:
-        unknown = f"{failure.problem}; whether the commit took place is not known"
+        unknown = f"{failure.problem}; it is unknown whether the commit succeeded"
         raise StoreUnavailable(
-            unknown, "Look at the newest version, then run the job again", failure.retryable
+            unknown, "Check the newest version, then run the job again", failure.retryable
         ) from error
     raise error

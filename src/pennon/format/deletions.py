@@ -1,4 +1,4 @@
-"""Deletion vectors: which rows of a fragment are gone. Two encodings: an Arrow IPC file, or a roaring bitmap."""
+"""Deletion vectors: the deleted rows of a fragment. Two encodings: an Arrow IPC file, or a roaring bitmap."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ REMEDY = "Restore the file, or an older version of the table"
 
 
 def read_deleted_offsets(store: Store, fragment: Fragment) -> npt.NDArray[np.uint32]:
-    """Ascending offsets of the deleted rows; empty for a fragment without deletions. `store` is that of the table its
-    deletion file lies in, which for a branch or a clone may be the one it was made of."""
+    """Ascending offsets of the deleted rows; empty for a fragment without deletions. `store` is that of the table that
+    holds the deletion file; for a branch or a clone this may be its source."""
     deletion = fragment.deletion_file
     if deletion is None:
         return np.empty(0, dtype=np.uint32)
@@ -27,7 +27,7 @@ def read_deleted_offsets(store: Store, fragment: Fragment) -> npt.NDArray[np.uin
         if deletion.is_bitmap:
             bitmap = read_bitmap(content)
             found = len(bitmap)
-            # Few bytes can name many rows.
+            # A few bytes can encode many rows.
             offsets = np.array(bitmap if found == deletion.num_deleted_rows else (), dtype=np.uint32)
         else:
             column = pa.ipc.open_file(pa.py_buffer(content)).read_all().column(0)
@@ -39,10 +39,10 @@ def read_deleted_offsets(store: Store, fragment: Fragment) -> npt.NDArray[np.uin
         raise DamagedTable(f"deletion file {store.describe(path)} cannot be read: {error}", REMEDY) from error
     if found != deletion.num_deleted_rows:
         raise DamagedTable(
-            f"deletion file {store.describe(path)} names {found} rows, the manifest {deletion.num_deleted_rows}", REMEDY
+            f"deletion file {store.describe(path)} lists {found} rows, the manifest {deletion.num_deleted_rows}", REMEDY
         )
     if (offsets[1:] == offsets[:-1]).any() or (
         found and fragment.physical_rows and offsets[-1] >= fragment.physical_rows
     ):
-        raise DamagedTable(f"deletion file {store.describe(path)} names rows twice, or rows its fragment does not have")
+        raise DamagedTable(f"deletion file {store.describe(path)} lists rows twice, or rows its fragment does not have")
     return offsets

@@ -1,6 +1,6 @@
-"""What pylance and the operating system raise, told apart: the store did not answer, there is no such file, or the
-bytes of a file are wrong. pylance raises ValueError, OSError, RuntimeError or ArrowInvalid for each of them, so that
-only the text, or the number of the operating system's error, tells.
+"""Classifies errors of pylance and the operating system: the store did not answer, there is no such file, or the bytes
+of a file are wrong. pylance raises ValueError, OSError, RuntimeError or ArrowInvalid for each of them, so only the text
+or the number of the operating system's error distinguishes them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from contextlib import contextmanager
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.secrets import redact_exception
 
-# Where in pylance's own source an error was made: ", /home/.../object_store.rs:1576:42".
+# The place in pylance's source that raised an error: ", /home/.../object_store.rs:1576:42".
 ORIGIN = re.compile(r",? /\S*\.rs:\d+:\d+.*$")
 STATUS = re.compile(r"\bstatus code: (\d{3})\b")
 SYSTEM = re.compile(r"\(os error (\d+)\)")
-# object_store names the store; the three left out stand for bytes at hand and for the local file system.
+# object_store names the store; the three exceptions are in-memory bytes and the local file system.
 REMOTE = re.compile(r"\bGeneric (?!N/A |memory |LocalFileSystem )[\w -]{1,40} error: ")
 REFUSED = re.compile(
     r"The operation lacked (?:the necessary privileges|valid authentication credentials)"
     r"|get AWS credentials|credential error|credentials? provider|Received redirect without LOCATION"
 )
 ABSENT = re.compile(r"\bwas not found: |\bNot found: |\bObject at location .* not found")
-# Of the user's words, whatever they are.
+# pylance's error for any invalid argument of the user.
 ARGUMENT = "Invalid user input"
 
 NOT_FOUND = 404
@@ -45,12 +45,12 @@ PASSING_ERRORS = _numbers(
 LASTING_ERRORS = _numbers("EACCES EPERM EROFS ENOSPC EDQUOT ENODEV ENXIO")
 
 TRY_AGAIN = "Try again; if it persists, check the network, the endpoint and the limits of the store"
-CHECK_ACCESS = "Check the credentials, the region and what they may do there"
+CHECK_ACCESS = "Check the credentials, their permissions and the region"
 CHECK_DISK = "Check the permissions of the files and the space on the disk"
 
 
 def store_failure(error: BaseException, what: str) -> StoreUnavailable | None:
-    """The error of ours where a store did not answer, refused to, or did so in part; None where it answered."""
+    """The `StoreUnavailable` for a store that did not answer, refused to, or answered in part; None if it answered."""
     text = str(error)
     if text.startswith(ARGUMENT):
         return None
@@ -62,7 +62,7 @@ def store_failure(error: BaseException, what: str) -> StoreUnavailable | None:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether the store answered, and what was asked for is not there."""
+    """Whether the store answered that the requested file does not exist."""
     text = str(error)
     status = STATUS.search(text)
     if status is not None:
@@ -73,12 +73,12 @@ def is_missing(error: BaseException) -> bool:
 
 
 def _remote(text: str) -> tuple[bool, str] | None:
-    """Whether trying again may help, and what to do, of an object store's error."""
+    """For an object store's error: whether a retry may help, and the remedy."""
     status = STATUS.search(text)
     if status is not None:
         code = int(status[1])
         if code in ANSWERS:
-            # Every file is missing where the bucket is.
+            # If the bucket is missing, so is every file.
             return (False, CHECK_ACCESS) if "NoSuchBucket" in text else None
         again = code in PASSING or (code >= 500 and code not in LASTING)
         return again, TRY_AGAIN if again else CHECK_ACCESS
@@ -88,7 +88,7 @@ def _remote(text: str) -> tuple[bool, str] | None:
 
 
 def _system(error: BaseException, text: str) -> tuple[bool, str] | None:
-    """The same of an error of the operating system, met by Python or by pylance."""
+    """The same for an error of the operating system, raised by Python or by pylance."""
     number = _number(error, text)
     if number in PASSING_ERRORS or isinstance(error, (TimeoutError, ConnectionError)):
         return True, TRY_AGAIN
@@ -104,7 +104,7 @@ def _number(error: BaseException, text: str) -> int | None:
 
 @contextmanager
 def answering(what: str) -> Generator[None]:
-    """A store's failure to answer becomes `StoreUnavailable`; every other error stays what it is."""
+    """Turn a store's failure to answer into `StoreUnavailable`; every other error stays as it is."""
     try:
         yield
     except (PennonError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -118,6 +118,6 @@ def answering(what: str) -> Generator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error reports, without the place in pylance's source that it comes from."""
+    """The first line of an error's message, without the place in pylance's source."""
     lines = str(error).splitlines()
     return ORIGIN.sub("", lines[0]) if lines and lines[0] else type(error).__name__

@@ -1,4 +1,4 @@
-"""The end of a Lance file, looked at before pylance is given it.
+"""The footer of a Lance file, checked before pylance opens the file.
 
 The last 40 bytes, little endian: u64 position of the first column's metadata, u64 of the table of columns' metadata,
 u64 of the table of global buffers; u32 global buffers, u32 columns; u16 major, u16 minor version; `LANC`. Both tables
@@ -19,23 +19,23 @@ VERSION = struct.Struct("<HH4s")
 ENTRY = struct.Struct("<QQ")
 MAGIC = b"LANC"
 PAGES = 2
-# Columns' metadata, their table and the footer of an index file nearly always fit.
+# The columns' metadata, their table and the footer of an index file nearly always fit into this size.
 ENDING_BYTES = 1 << 16
 
-# Bytes of a file from a position on, so many, or an error.
+# Reads bytes of a file: position and length.
 Read = Callable[[int, int], bytes]
 
 
 def check_footer(read: Read, size: int, where: str) -> None:
-    """DamagedFile where the file of this size says it has what cannot be in it."""
+    """Raises DamagedFile if the footer refers to bytes outside a file of this size."""
     try:
         _check(_Ending(read, size))
     except (ValueError, struct.error) as error:
-        raise DamagedFile(f"{where} is no sound Lance file: {error}", "Rebuild the index") from error
+        raise DamagedFile(f"{where} is not a valid Lance file: {error}", "Rebuild the index") from error
 
 
 def container_version(read: Read, size: int) -> tuple[int, int] | None:
-    """The version in the last bytes of a file, None where they are not those of a Lance file."""
+    """The version in the last bytes of a file; None if they are not those of a Lance file."""
     if size < VERSION.size:
         return None
     major, minor, magic = VERSION.unpack(read(size - VERSION.size, VERSION.size))
@@ -43,7 +43,7 @@ def container_version(read: Read, size: int) -> tuple[int, int] | None:
 
 
 class _Ending:
-    """Reads of a file, the last of its bytes at once: mostly there are no others to look at."""
+    """Reads of a file. Its last bytes are read in one request: mostly no others are needed."""
 
     def __init__(self, read: Read, size: int) -> None:
         self._read, self.size = read, size
@@ -67,7 +67,7 @@ def _check(file: _Ending) -> None:
     if magic != MAGIC:
         raise ValueError(f"its last bytes are {magic!r}")
     if not (major == 2 or (major, minor) == (0, 3)) or first > size:
-        raise ValueError(f"it is of version {major}.{minor}")
+        raise ValueError(f"it has version {major}.{minor}")
     _table(file, buffers_at, buffers)
     for position, length in _table(file, columns_at, columns):
         _check_column(file.read(position, length), size)
@@ -86,9 +86,9 @@ def _check_column(metadata: bytes, size: int) -> None:
     sizes: list[int] = []
     for number, value in fields(metadata):
         if number == PAGES and isinstance(value, bytes):
-            for inner, told in fields(value):
+            for inner, content in fields(value):
                 if inner in (1, 2):
-                    (positions if inner == 1 else sizes).extend(numbers(told))
+                    (positions if inner == 1 else sizes).extend(numbers(content))
         elif number in (3, 4):
             (positions if number == 3 else sizes).extend(numbers(value))
     if len(positions) != len(sizes):

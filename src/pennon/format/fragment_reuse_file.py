@@ -1,4 +1,4 @@
-"""The file in which the moves of a Fragment Reuse Index lie where they are too many for the manifest."""
+"""The file that holds the remappings of a Fragment Reuse Index when they are too large for the manifest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pennon.format.store import Store
 
 
 def read_content(store: Store, segment: IndexSegment) -> bytes:
-    """The moves of an entry, from the manifest or from its file."""
+    """The remappings of an entry, from the manifest or from its file."""
     details = _details(store, segment)
     if details.WhichOneof("content") != "external":
         return details.inline.SerializeToString()
@@ -23,7 +23,7 @@ def read_content(store: Store, segment: IndexSegment) -> bytes:
 
 
 def check_external(store: Store, segment: IndexSegment) -> None:
-    """DamagedFile where the file of an entry, if it has one, is not there or not as long as it says."""
+    """Raises DamagedFile if an entry has a file and it is missing or shorter than recorded."""
     details = _details(store, segment)
     if details.WhichOneof("content") != "external":
         return
@@ -33,7 +33,7 @@ def check_external(store: Store, segment: IndexSegment) -> None:
     except StoreUnavailable:
         raise
     except OSError as error:
-        raise DamagedFile(f"{store.describe(path)} is not there") from error
+        raise DamagedFile(f"{store.describe(path)} is missing") from error
     if size is not None and file.offset + file.size > size:
         raise DamagedFile(f"{store.describe(path)} is shorter than recorded")
 

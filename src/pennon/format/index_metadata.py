@@ -14,6 +14,7 @@ from pyroaring import FrozenBitMap
 from pennon.errors import DamagedFile
 from pennon.format.addresses import read_fragment_bitmap
 from pennon.format.pb import lance_pb2 as pb
+from pennon.format.store import below_root
 
 FRAGMENT_REUSE_NAME = "__lance_frag_reuse"
 FRAGMENT_REUSE_TYPE = "lance.table.fragmentreuseindexdetails"
@@ -32,8 +33,9 @@ class IndexFile:
 
 @dataclass(frozen=True)
 class IndexSegment:
-    """One immutable piece of an index. Its files are in `_indices/<uuid>`; `fragments` is the coverage that the entry
-    lists, of which a kind may trust only a part (`index/fragment_reuse/coverage.py`)."""
+    """One immutable piece of an index. Its files are in `_indices/<uuid>` of the table, or of the one at `root` where a
+    branch or a clone shares them; `fragments` is the coverage that the entry lists, of which a kind may trust only a
+    part (`index/fragment_reuse/coverage.py`)."""
 
     uuid: str
     name: str
@@ -46,12 +48,15 @@ class IndexSegment:
     files: tuple[IndexFile, ...] = ()
     created_at: datetime | None = None
     base_id: int | None = None
+    root: str | None = field(default=None, repr=False)  # None with a base id: a base path that is refused
     covering_fields: tuple[int, ...] = ()
-    damage: str | None = None  # what is wrong with the entry itself; then it covers nothing and lists no file
+    damage: str | None = None  # the problem of an invalid entry, which then covers nothing and lists no file
 
     @property
     def directory(self) -> str:
-        return segment_directory(self.uuid)
+        """Where its files are, as `Store` reads it."""
+        own = segment_directory(self.uuid)
+        return own if self.root is None else below_root(self.root, own)
 
     @property
     def is_reuse(self) -> bool:
@@ -60,7 +65,7 @@ class IndexSegment:
 
     @property
     def field_id(self) -> int:
-        """The indexed column; -1, which is the id of no column, where it is not exactly one."""
+        """The indexed column; -1, which no column has, unless there is exactly one."""
         return self.fields[0] if len(self.fields) == 1 else -1
 
     @property
@@ -104,7 +109,7 @@ def group_segments(segments: Iterable[IndexSegment]) -> list[LogicalIndex]:
 
 
 def segments_from_proto(section: pb.IndexSection) -> tuple[IndexSegment, ...]:
-    """Segments in manifest order. Several with the same uuid are damaged: the files can belong to any of them."""
+    """Segments in manifest order. Several with the same uuid are damaged: the files may belong to any of them."""
     segments = [_segment_from_proto(proto) for proto in section.indices]
     known = Counter(segment.uuid for segment in segments)
     return tuple(
@@ -148,7 +153,7 @@ def _coverage(proto: pb.IndexMetadata, uuid: str) -> FrozenBitMap:
     fragments = read_fragment_bitmap(proto.fragment_bitmap, where)
     if len(fragments) > MOST_FRAGMENTS:
         # A few bytes can encode billions of fragments; iterating over them would not end.
-        raise DamagedFile(f"the fragment bitmap of {where} names {len(fragments)} fragments")
+        raise DamagedFile(f"the fragment bitmap of {where} lists {len(fragments)} fragments")
     return FrozenBitMap(fragments)
 
 
@@ -160,7 +165,7 @@ def _instant(milliseconds: int) -> datetime | None:
 
 
 def _plain_path(path: str, uuid: str) -> str:
-    """Index files are in the segment's directory; a path that leads out of it is hostile."""
+    """Index files are in the segment's directory; a path outside it is hostile."""
     if not is_plain_path(path):
         raise DamagedFile(f"segment {uuid} names a file outside its directory: {path[:200]!r}")
     return path

@@ -1,4 +1,4 @@
-"""Lance files of an index: written whole, read by row range, every read counted."""
+"""Lance files of an index: written in one piece, read by row range. Every read is counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READ_BATCH = 1 << 17
 
 @dataclass
 class ReadCounter:
-    """What was fetched from storage; a cache hit counts nothing."""
+    """Counts reads from storage; cache hits are not counted."""
 
     files: int = 0
     reads: int = 0
@@ -33,7 +33,7 @@ _counter: ContextVar[ReadCounter | None] = ContextVar("reads", default=None)
 
 @contextmanager
 def counting_reads(counter: ReadCounter) -> Generator[None]:
-    """Count what this thread reads meanwhile into `counter`."""
+    """Count the reads of this thread into `counter` within the context."""
     token = _counter.set(counter)
     try:
         yield
@@ -50,8 +50,8 @@ def _count(files: int = 0, reads: int = 0, rows: int = 0) -> None:
 
 
 class LanceFile:
-    """An open Lance file. Whatever pylance raises on a bad file becomes `DamagedFile`, and `StoreUnavailable` where
-    the store does not answer."""
+    """An open Lance file. Every error of pylance becomes `DamagedFile`, or `StoreUnavailable` if the store does not
+    answer."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class LanceFile:
         with _damage(self.where):
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
-                raise DamagedFile(f"{self.where} has {actual} bytes, its index recorded {size_bytes}")
+                raise DamagedFile(f"{self.where} has {actual} bytes, but its index recorded {size_bytes}")
             store.check_container(path, size_bytes)
             self._reader = store.open_reader(path, columns)
             self.num_rows: int = self._reader.num_rows()
@@ -85,7 +85,7 @@ class LanceFile:
         with _damage(self.where):
             table = self._results(start, count, min(count, READ_BATCH)).to_table()
         if table.num_rows != count:
-            raise DamagedFile(f"{self.where} gave {table.num_rows} rows where {count} were asked for")
+            raise DamagedFile(f"{self.where} returned {table.num_rows} of {count} requested rows")
         return table
 
     def take(self, rows: Sequence[int]) -> pa.Table:
@@ -98,29 +98,34 @@ class LanceFile:
                 results = self._reader.take_rows(list(rows))
             table = results.to_table()
         if table.num_rows != len(rows):
-            raise DamagedFile(f"{self.where} gave {table.num_rows} rows where {len(rows)} were asked for")
+            raise DamagedFile(f"{self.where} returned {table.num_rows} of {len(rows)} requested rows")
         return table
 
     def read_global_buffer(self, number: int) -> bytes:
-        """Bytes kept beside the columns. Number 0 is the file's own schema; a writer's first buffer is number 1.
+        """Bytes stored outside the columns. Number 0 is the schema of the file; a writer's first buffer is number 1.
 
-        Not by pylance, which keeps the GIL while it waits for threads of its own: as soon as all of those wait for the
-        GIL, as they do at the start of scans, the process stands still for good.
+        Not read by pylance, which keeps the GIL while it waits for its threads: as soon as all of those wait for the
+        GIL, as they do at the start of scans, the process deadlocks.
         """
         _count(reads=1)
         if not 0 <= number < len(self._buffers):
-            raise DamagedFile(f"{self.where} has {len(self._buffers)} global buffers, and none of number {number}")
+            raise DamagedFile(f"{self.where} has {len(self._buffers)} global buffers, but no number {number}")
         return self._store.read_range(self._path, *self._buffers[number])
 
+    @property
+    def last_buffer(self) -> int:
+        """The number of the last global buffer."""
+        return len(self._buffers) - 1
+
     def batches(self, start: int, count: int, batch_rows: int = READ_BATCH) -> Iterator[pa.RecordBatch]:
-        """A row range as a stream, for jobs that must not hold it whole."""
+        """A row range as a stream, for jobs that must not hold all of it in memory."""
         _count(reads=1, rows=count)
         if count:
             with _damage(self.where):
                 yield from self._results(start, count, batch_rows).to_batches()
 
     def _results(self, start: int, count: int, batch_rows: int) -> ReaderResults:
-        # pylance's reader refuses a second thread while it sets up a read; what it returns is fetched alongside others.
+        # pylance's reader refuses a second thread while it sets up a read; the results can be fetched concurrently.
         with self._reading:
             return self._reader.read_range(start, count, batch_size=batch_rows)
 
@@ -135,10 +140,10 @@ def write_lance_file(
     metadata: Mapping[str, str] | None = None,
     buffers: Iterable[bytes] = (),
 ) -> IndexFile:
-    """Write one file and say how large it became.
+    """Write one file and return its name and size.
 
-    `buffers` become global buffers 1, 2, ...; they are asked for after the last batch, so that they may tell of it, and
-    `metadata` after them.
+    `buffers` become global buffers 1, 2, ...; they are read after the last batch, so they may depend on the data, and
+    `metadata` is read last.
     """
     path = f"{directory}/{name}"
     with answering(store.describe(path)):
@@ -157,7 +162,7 @@ def write_lance_file(
 
 @contextmanager
 def _damage(where: str) -> Generator[None]:
-    """pylance reports a bad file in many ways, a Rust panic (a BaseException) among them."""
+    """Raise DamagedFile. pylance reports a bad file in many ways, including a Rust panic (a BaseException)."""
     try:
         yield
     except (PennonError, KeyboardInterrupt, SystemExit, GeneratorExit):

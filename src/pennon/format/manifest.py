@@ -1,4 +1,4 @@
-"""A table version as its manifest describes it, read without pylance, which hides part of it.
+"""The manifest of a table version, parsed without pylance, which hides part of it.
 
 File layout: `[sections][u32 length][Manifest] i64 manifest position | u16 major | u16 minor | "LANC"`; a section is
 `u32 length` + protobuf bytes at an absolute offset that the Manifest names.
@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, TableNotFound, UnsupportedTable
+from pennon.format.base_paths import BasePath, base_location, why_refused
 from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, FRAGMENT_REUSE_TYPE, IndexSegment, segments_from_proto
 from pennon.format.pb import lance_pb2 as pb
-from pennon.format.store import Store
+from pennon.format.store import Location, Store
 
 FOOTER = struct.Struct("<qHH4s")
 MAGIC = b"LANC"
@@ -30,17 +31,8 @@ FLAG_DELETION_FILES = 1
 FLAG_STABLE_ROW_IDS = 2
 FLAG_TABLE_CONFIG = 8
 FLAG_TAGGED_REUSE = 1024
-# 4 (v2 data files), 16 (base paths) and 32 (no transaction files) change nothing that Pennon reads by itself.
+# 4 (v2 data files), 16 (base paths) and 32 (no transaction files) do not affect the parts that Pennon parses itself.
 READER_FLAGS = FLAG_DELETION_FILES | FLAG_STABLE_ROW_IDS | 4 | FLAG_TABLE_CONFIG | 16 | 32 | FLAG_TAGGED_REUSE
-
-
-@dataclass(frozen=True, slots=True)
-class BasePath:
-    """Where files of a branch or a shallow clone lie that it shares with another table. Only below the root of a table
-    are there deletion files and indices; other places hold nothing but data files."""
-
-    path: str
-    is_dataset_root: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +46,15 @@ class DeletionFile:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A horizontal slice of the table. `field_files` names the data file that holds each field id."""
+    """A horizontal slice of the table. `field_files` names the data file that holds each field id; lists and structs
+    are not in it, only what is below them. `was_replaced` if a column is in a newer file than at first."""
 
     id: int
     physical_rows: int
     deletion_file: DeletionFile | None
     field_files: Mapping[int, str] = field(repr=False)
     inline_row_ids: bytes | None = field(default=None, repr=False)
+    was_replaced: bool = False
 
     @property
     def num_deleted_rows(self) -> int:
@@ -73,7 +67,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Manifest:
-    """One version of a table: its fragments, its index segments and what it demands of a reader."""
+    """One version of a table: its fragments, its index segments and the features it requires of a reader."""
 
     version: int
     fields: Sequence[pb.Field] = field(repr=False)
@@ -99,7 +93,7 @@ class Manifest:
 
     @property
     def reuse_segment(self) -> IndexSegment | None:
-        """May raise DamagedFile: without the right one, no address in an index means anything."""
+        """Raises DamagedFile if the entry is ambiguous: without the right one, addresses in indices are meaningless."""
         found = [s for s in self.segments if s.is_reuse]
         if not found:
             return None
@@ -111,14 +105,38 @@ class Manifest:
             )
         return first
 
+    @cached_property
+    def _children(self) -> Mapping[int, list[int]]:
+        children: dict[int, list[int]] = {}
+        for proto in self.fields:
+            children.setdefault(proto.parent_id, []).append(proto.id)
+        return children
+
+    def is_nested(self, field_id: int) -> bool:
+        """Whether a column has fields below it."""
+        return field_id in self._children
+
+    def column_files(self, fragment: int, field_id: int) -> dict[int, str] | None:
+        """The files of a fragment that hold a column, by its id and those below it; None without such a fragment."""
+        found = self.fragments.get(fragment)
+        if found is None:
+            return None
+        held, left = dict[int, str](), [field_id]
+        while left:
+            each = left.pop()
+            left += self._children.get(each, ())
+            if each in found.field_files:
+                held[each] = found.field_files[each]
+        return held
+
     def rows_in(self, fragments: BitMap) -> int:
         return sum(self.fragments[f].live_rows for f in fragments if f in self.fragments)
 
 
 def read_manifest(store: Store, version: int | None = None) -> Manifest:
-    """The manifest of a version, the newest when none is named."""
+    """The manifest of a version, by default of the newest."""
     path = find_manifest(store, version)
-    manifest = parse_manifest(store.read(path), store.describe(path))
+    manifest = parse_manifest(store.read(path), store.describe(path), store.location)
     if version is not None and manifest.version != version:
         raise DamagedFile(
             f"{store.describe(path)} is the manifest of version {manifest.version}", "Restore the file of that version"
@@ -128,7 +146,7 @@ def read_manifest(store: Store, version: int | None = None) -> Manifest:
 
 def find_manifest(store: Store, version: int | None = None) -> str:
     if version is not None:
-        # Both path namings; the newer one first, since it is what new tables use.
+        # Both path namings; first the newer one, which new tables use.
         for path in (f"{VERSIONS}/{MAX_VERSION - version:020d}.manifest", f"{VERSIONS}/{version}.manifest"):
             if store.exists(path):
                 return path
@@ -140,7 +158,7 @@ def find_manifest(store: Store, version: int | None = None) -> str:
 
 
 def manifest_paths(store: Store) -> dict[int, str]:
-    """Version -> manifest path for every attached version; detached ones have no place in the history."""
+    """Version -> manifest path for every attached version; detached ones are not part of the history."""
     found: dict[int, str] = {}
     for path in store.list(VERSIONS):
         if match := re.fullmatch(r"(?:.*/)?(\d+)\.manifest", path):
@@ -149,8 +167,13 @@ def manifest_paths(store: Store) -> dict[int, str]:
     return found
 
 
-def parse_manifest(content: bytes, where: str) -> Manifest:
+def parse_manifest(content: bytes, where: str, location: Location | None = None) -> Manifest:
+    """`location` is the table's; the files of segments are below it unless they are in another table."""
     proto, indices = manifest_protos(content, where)
+    bases = {base.id: BasePath(base.path, base.is_dataset_root) for base in proto.base_paths}
+    segments = segments_from_proto(indices)
+    if location is not None:
+        segments = tuple(_rooted(segment, bases, location) for segment in segments)
     fragments = {f.id: _fragment(f, where) for f in proto.fragments}
     if len(fragments) != len(proto.fragments):
         raise DamagedFile(f"manifest {where} lists a fragment twice", "Restore the file, or an older version")
@@ -158,16 +181,24 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
         version=proto.version,
         fields=proto.fields,
         fragments=fragments,
-        segments=segments_from_proto(indices),
+        segments=segments,
         max_fragment_id=proto.max_fragment_id,
         next_row_id=proto.next_row_id,
         reader_flags=proto.reader_feature_flags,
-        base_paths={base.id: BasePath(base.path, base.is_dataset_root) for base in proto.base_paths},
+        base_paths=bases,
     )
 
 
+def _rooted(segment: IndexSegment, bases: Mapping[int, BasePath], location: Location) -> IndexSegment:
+    """A segment whose files are in another table, with the root of that table; without, where that is refused."""
+    base = bases.get(segment.base_id) if segment.base_id is not None else None
+    if base is None or segment.base_id is None or why_refused(location, segment.base_id, base) is not None:
+        return segment
+    return replace(segment, root=base_location(location, base).uri)
+
+
 def manifest_protos(content: bytes, where: str) -> tuple[pb.Manifest, pb.IndexSection]:
-    """The messages in a manifest; UnsupportedTable where they may mean more than Pennon knows."""
+    """The messages in a manifest. Raises UnsupportedTable if it uses features unknown to Pennon."""
     try:
         position, _, _, magic = FOOTER.unpack(content[-FOOTER.size :])
         if magic != MAGIC:
@@ -195,18 +226,18 @@ def _refuse_unknown(proto: pb.Manifest, where: str) -> None:
     unknown = proto.reader_feature_flags & ~READER_FLAGS
     if unknown:
         raise UnsupportedTable(
-            f"{where} needs reader features {unknown:#x} that this version of Pennon does not know",
+            f"{where} needs reader features {unknown:#x} that this version of Pennon does not support",
             "Upgrade Pennon, or use the tool that wrote the table",
         )
     if proto.HasField("fragment_tree"):
-        raise UnsupportedTable(f"{where} stores its fragments as a tree, which this version of Pennon does not read")
+        raise UnsupportedTable(f"{where} stores its fragments as a tree, which this version of Pennon does not support")
 
 
 def _fragment(proto: pb.DataFragment, where: str) -> Fragment:
-    # Addresses have 32 bits for either. More would be allocated, and then not be there.
+    # Addresses have 32 bits for either. Larger numbers would only lead to large allocations.
     if proto.id >= MAX_ROWS or proto.physical_rows > MAX_ROWS:
         raise DamagedFile(
-            f"manifest {where} has a fragment {proto.id} of {proto.physical_rows} rows, which no address can name",
+            f"manifest {where} has a fragment {proto.id} of {proto.physical_rows} rows, too large for row addresses",
             "Restore the file, or an older version",
         )
     deletion = None
@@ -216,4 +247,5 @@ def _fragment(proto: pb.DataFragment, where: str) -> Fragment:
         deletion = DeletionFile(d.file_type == 1, d.read_version, d.id, d.num_deleted_rows, base)
     # A negative id marks a column of the file that a newer file replaces.
     field_files = {f: file.path for file in proto.files for f in file.fields if f >= 0}
-    return Fragment(proto.id, proto.physical_rows, deletion, field_files, proto.inline_row_ids or None)
+    replaced = any(f < 0 for file in proto.files for f in file.fields)
+    return Fragment(proto.id, proto.physical_rows, deletion, field_files, proto.inline_row_ids or None, replaced)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+import logging
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass
 
 from pennon.errors import DamagedFile, DamagedTable, PennonError, StoreUnavailable, UnsupportedTable
-from pennon.format.index_metadata import INDICES, segments_from_proto
+from pennon.events import Event, EventKind, emit
+from pennon.format.index_metadata import INDICES, segment_directory, segments_from_proto
 from pennon.format.manifest import READER_FLAGS, VERSIONS, Manifest, manifest_paths, manifest_protos, read_manifest
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store, translate_read_errors
+
+logger = logging.getLogger(__name__)
 
 DATA = "data"
 # Branches keep their versions below it, and share the files they started with.
@@ -57,20 +61,38 @@ def unnamed(snapshot: Snapshot, paths: set[str], read: set[str] | None = None) -
     return Unnamed(left, manifests)
 
 
-def delete_unless_named(store: Store, written: Set[str], read_version: int) -> None:
+def delete_unless_named(store: Store, written: Set[str], read_version: int, indices: Collection[str] = ()) -> None:
     """Delete index directories and data files written by a job that read `read_version` and did not commit them.
 
     A commit may have succeeded although its writer got an error, so what a later version names is kept. All of it is
-    kept where a later version cannot be read: `orphans` finds it later.
+    kept where a later version cannot be read: `orphans` finds it later. `indices` are those that it was written for.
     """
     named = _named_since(store, read_version)
     if named is None:
         return
+    if written - named:
+        log_deletion(store, written - named, "not committed", indices, version=read_version)
     for path in written - named:
         if path.startswith(f"{INDICES}/"):
             store.delete_directory(path)
         elif store.exists(path):
             store.delete(path)
+
+
+def log_deletion(
+    store: Store,
+    paths: Collection[str],
+    reason: str,
+    indices: Collection[str] = (),
+    *,
+    version: int | None = None,
+    level: int = logging.WARNING,
+) -> None:
+    """One record for files and directories that a job deletes."""
+    table, listed = store.location.shown, ", ".join(sorted(paths))
+    message = f"deleting {listed} of {table}: {reason}"
+    counts, details = {"paths": len(paths)}, {"path": listed, "reason": reason}
+    emit(logger, level, Event(EventKind.DELETION, table, message, tuple(sorted(indices)), version, counts, details))
 
 
 def _named_since(store: Store, read_version: int) -> set[str] | None:
@@ -116,7 +138,7 @@ def _refuse_denied(store: Store, vanished: set[str]) -> None:
 
 def _named_by(manifest: Manifest) -> Iterator[str]:
     for segment in manifest.segments:
-        yield segment.directory
+        yield segment_directory(segment.uuid)
     for fragment in manifest.fragments.values():
         for path in fragment.field_files.values():
             yield f"{DATA}/{path}"
@@ -125,7 +147,7 @@ def _named_by(manifest: Manifest) -> Iterator[str]:
 def _named_in(proto: pb.Manifest, indices: pb.IndexSection) -> Iterator[str]:
     """Also data files of which no column is in use any more. Files of another base path count like the table's own."""
     for segment in segments_from_proto(indices):
-        yield segment.directory
+        yield segment_directory(segment.uuid)
     for fragment in proto.fragments:
         for file in fragment.files:
             yield f"{DATA}/{file.path}"

@@ -1,4 +1,4 @@
-"""Protocol buffers taken apart field by field, where only a number or two is needed of a message."""
+"""A minimal protocol buffers parser, for messages of which only a few numbers are needed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 
 def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of every field: bytes for what has a length, a number for everything else. ValueError where it
-    is no message."""
+    """Number and value of every field: bytes for a length-delimited field, an int for any other. Raises ValueError if
+    the content is not a message."""
     at, end = 0, len(content)
     while at < end:
         key, at = _varint(content, at)
@@ -30,7 +30,7 @@ def fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def numbers(content: int | bytes) -> list[int]:
-    """A packed list of varints, or one that stands alone."""
+    """A packed list of varints, or a single one."""
     if isinstance(content, int):
         return [content]
     found: list[int] = []

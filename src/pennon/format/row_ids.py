@@ -1,4 +1,4 @@
-"""Stable row ids: the id of every row of a fragment, and the way between ids and addresses."""
+"""Stable row ids: the id of every row of a fragment, and the conversion between ids and addresses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_row_ids(dataset: lance.LanceDataset, fragment: Fragment) -> RowIds:
 def _read(dataset: lance.LanceDataset, fragment: Fragment) -> pa.Array:
     lance_fragment = dataset.get_fragment(fragment.id)
     if lance_fragment is None:
-        raise ValueError("there is no such fragment")
+        raise ValueError("the fragment does not exist")
     inline = lance_fragment.metadata.row_id_meta
     if fragment.inline_row_ids is not None and inline is not None:
         check_sequence(fragment.inline_row_ids, fragment.physical_rows)
@@ -43,9 +43,9 @@ def _read(dataset: lance.LanceDataset, fragment: Fragment) -> pa.Array:
 
 
 def check_sequence(content: bytes, rows: int) -> None:
-    """ValueError where a sequence of row ids spans more than a fragment of so many rows can have, however few bytes say
-    so. Message: 1 repeated segment, of which 1 to 3 are ranges (1 start, 2 end), with the values that are left out
-    listed or marked in bits."""
+    """Raises ValueError if a sequence of row ids spans more than a fragment of `rows` rows can have; a few bytes can
+    encode a huge span. Message: 1 repeated segment, of which 1 to 3 are ranges (1 start, 2 end), with the missing
+    values listed or as a bitmap."""
     for number, segment in fields(content):
         if number != 1 or not isinstance(segment, bytes):
             continue
@@ -64,7 +64,7 @@ def ids_of(addresses: Addresses, row_ids: Callable[[int], RowIds]) -> RowIds:
 
 
 class AddressOfId:
-    """Stable id -> address of its live row. A moved row leaves its id behind in the old fragment, marked deleted."""
+    """Stable id -> address of its live row. The id of a moved row also remains in the old fragment, marked deleted."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class AddressOfId:
         ids: list[RowIds] = []
         addresses: list[Addresses] = []
         for fragment in fragments:
-            own = row_ids(fragment.id)  # first: they prove that the fragment has as many rows as the manifest says
+            own = row_ids(fragment.id)  # first: checks that the fragment has as many rows as the manifest records
             offsets = live_offsets(fragment, deleted(fragment.id))
             ids.append(own[offsets])
             addresses.append(offsets | (np.uint64(fragment.id) << OFFSET_BITS))
@@ -90,7 +90,7 @@ class AddressOfId:
         return addresses[alive]
 
     def locate(self, ids: RowIds) -> tuple[Addresses, npt.NDArray[np.bool_]]:
-        """The address of each id, and whether it is still alive; without that its address means nothing."""
+        """The address of each id, and whether it is still alive; the address of a dead id is meaningless."""
         if len(self._ids) == 0:
             return np.zeros(len(ids), dtype=np.uint64), np.zeros(len(ids), dtype=np.bool_)
         at = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)

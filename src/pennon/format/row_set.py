@@ -19,7 +19,7 @@ Offsets = npt.NDArray[np.uint32]
 
 @dataclass(frozen=True, eq=False)
 class RowSet:
-    """Fragment id -> offsets in the fragment; None means every row of the fragment, whatever their number.
+    """Fragment id -> offsets in the fragment; None means every row of the fragment.
 
     The bitmaps may be shared between sets and must not be changed.
     """
@@ -28,7 +28,7 @@ class RowSet:
 
     @classmethod
     def of_addresses(cls, ascending: Addresses) -> RowSet:
-        """Of ascending addresses; repeated ones count once."""
+        """The set of ascending addresses, which may repeat."""
         bounds = fragment_bounds(ascending).items()
         return cls({fragment: bitmap_of(offset_of(ascending[a:b])) for fragment, (a, b) in bounds})
 
@@ -42,11 +42,11 @@ class RowSet:
 
     @property
     def nbytes(self) -> int:
-        """About what the bitmaps take."""
+        """The approximate size of the bitmaps in memory."""
         return sum(64 if rows is None else _size(rows) for rows in self.by_fragment.values())
 
     def __len__(self) -> int:
-        """The number of rows, where no fragment is in it as a whole."""
+        """The number of rows. Raises ValueError if the set includes a whole fragment."""
         return sum(len(_listed(rows)) for rows in self.by_fragment.values())
 
     def __and__(self, other: RowSet) -> RowSet:
@@ -61,7 +61,8 @@ class RowSet:
         return RowSet(joined)
 
     def __sub__(self, other: RowSet) -> RowSet:
-        """ValueError where part of a fragment is taken from all rows of it, whose number is not known here."""
+        """Raises ValueError if part of a fragment is subtracted from a whole fragment, whose number of rows is unknown
+        here."""
         left: dict[int, BitMap | None] = {}
         for fragment, rows in self.by_fragment.items():
             if fragment not in other.by_fragment:
@@ -74,11 +75,11 @@ class RowSet:
         return RowSet(left)
 
     def within(self, fragments: BitMap) -> RowSet:
-        """The rows that lie in one of the fragments."""
+        """The rows in these fragments."""
         return RowSet({fragment: rows for fragment, rows in self.by_fragment.items() if fragment in fragments})
 
     def addresses(self) -> Addresses:
-        """Ascending addresses of all rows. ValueError where a fragment is in it as a whole."""
+        """Ascending addresses of all rows. Raises ValueError if the set includes a whole fragment."""
         parts = [
             offsets_of(_listed(rows)) | (np.uint64(fragment) << OFFSET_BITS)
             for fragment, rows in sorted(self.by_fragment.items())
@@ -86,7 +87,7 @@ class RowSet:
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
 
     def pieces(self, rows: int) -> Iterator[RowSet]:
-        """The same rows in table order, at most `rows` of them at a time. ValueError as for `addresses`."""
+        """The same rows in table order, at most `rows` of them at a time. Raises ValueError as `addresses` does."""
         chosen: dict[int, BitMap | None] = {}
         count = 0
         for fragment, offsets in sorted(self.by_fragment.items()):

@@ -1,4 +1,4 @@
-"""Rows of one version of a table: every way of reading them, and which of them are deleted."""
+"""Reads rows of one version of a table: by scan, sample or address, and the deleted ones."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pennon.format.addresses import (
     serialize_allowlist,
     split_by_fragment,
 )
+from pennon.format.base_paths import base_location, why_refused
 from pennon.format.deletions import read_deleted_offsets
 from pennon.format.failures import answering, first_line
 from pennon.format.fragment_reuse_file import check_external
@@ -71,7 +72,7 @@ class RowReader:
     def scan_column(
         self, column: Column, part: ScanSlice, batch_rows: int = SCAN_BATCH
     ) -> Iterator[tuple[pa.Array, Addresses]]:
-        """Live values of one column and their addresses, batch by batch. Where batches are few rows, because those are
+        """Live values of one column and their addresses, batch by batch. If batches have few rows, because the rows are
         wide, few batches are read ahead."""
         chosen = [self._fragment(f) for f in part.fragments]
         if not chosen:
@@ -132,12 +133,12 @@ class RowReader:
 
     def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:
-        a nested one would come wrapped in its structs."""
+        a nested one would be wrapped in its structs."""
         with self.reading_rows():
             return self._take(addresses, columns)
 
     def take_in_order(self, addresses: Addresses, columns: list[str]) -> pa.Table:
-        """A few rows at live addresses in any order, some perhaps several times, as they are asked for."""
+        """A few rows at live addresses in any order, possibly repeated, in the given order."""
         if not self.manifest.has_stable_row_ids:
             with self.reading_rows():
                 return self._rows._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
@@ -151,7 +152,8 @@ class RowReader:
             yield from self._rows.scanner(columns=dict(expressions), fragments=chosen).to_batches()
 
     def first_row(self, expressions: Mapping[str, str]) -> pa.Table:
-        """Expressions over one row, if there is any; ValueError or OSError where they make no sense over this table."""
+        """Expressions over one row, if there is any. Raises ValueError or OSError if they are invalid for this
+        table."""
         with answering(f"rows of {self.uri}"):
             return self._rows.scanner(columns=dict(expressions), limit=1).to_table()
 
@@ -165,10 +167,10 @@ class RowReader:
     def scanner(
         self, rows: ScannedRows, order_by: Iterable[tuple[str, bool, bool]] = (), **options: Any
     ) -> lance.LanceScanner:
-        """A scan of the named fragments, limited to the given offsets where there are some (None: every row), sorted by
-        columns, ascending or not, NULLs first or not."""
+        """A scan of the given fragments and offsets (None: every row), sorted by columns, ascending or not, NULLs first
+        or not."""
         if options.get("filter") is not None:
-            self._check_moves()
+            self._check_fragment_reuse()
         allowlist = None
         if any(offsets is not None for offsets in rows.values()):
             allowlist = serialize_allowlist(self._scan_domain(rows))
@@ -187,7 +189,7 @@ class RowReader:
         )
 
     def reading_rows(self) -> AbstractContextManager[None]:
-        """While rows are fetched: what is wrong with the table's own files becomes `DamagedTable`, and a store that
+        """Translate errors while rows are fetched: damage of the table's files becomes `DamagedTable`, and a store that
         does not answer `StoreUnavailable`."""
         return translate_read_errors(f"rows of {self.uri}")
 
@@ -218,11 +220,11 @@ class RowReader:
         if base_id is None:
             return self.store
         base, remedy = self.manifest.base_paths.get(base_id), "Restore the manifest, or an older version"
-        if base is None or not base.is_dataset_root:
-            problem = f"a file of {self.uri} lies below base path {base_id}, which is not the root of a table"
-            raise DamagedTable(problem, remedy)
+        refused = why_refused(self.location, base_id, base)
+        if base is None or refused is not None:
+            raise DamagedTable(f"a file of {self.uri} is not read: {refused}", remedy)
         try:
-            return open_store(Location.of(base.path, self.location.storage_options))
+            return open_store(base_location(self.location, base))
         except StoreUnavailable:
             raise
         except (ValueError, OSError, RuntimeError) as error:
@@ -243,7 +245,7 @@ class RowReader:
     def _take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         rows = split_by_fragment(addresses)
         if len(rows) == 1:
-            # pylance counts the rows of one fragment without the deleted ones, and fetches them twice as fast.
+            # In a single fragment, pylance counts only live rows and fetches them twice as fast.
             [(fragment, offsets)] = rows.items()
             if self.manifest.fragments[fragment].deletion_file is not None:
                 offsets = offsets - self.deleted_offsets(fragment).searchsorted(offsets).astype(np.uint32)
@@ -253,14 +255,14 @@ class RowReader:
 
     @cached_property
     def _rows(self) -> lance.LanceDataset:
-        """The dataset, to read rows from. pylance may go through the row ids of all fragments then, and allocates
-        whatever they span."""
+        """The dataset for reading rows. pylance may then read the row ids of all fragments and allocate memory for all
+        ids they span, so they are checked first."""
         if self.manifest.has_stable_row_ids:
             for fragment in self.manifest.fragments.values():
                 try:
                     check_sequence(fragment.inline_row_ids or b"", fragment.physical_rows)
                 except ValueError as error:
-                    raise DamagedTable(f"fragment {fragment.id} of {self.uri} has no sound row ids: {error}") from error
+                    raise DamagedTable(f"fragment {fragment.id} of {self.uri} has invalid row ids: {error}") from error
         return self.dataset
 
     def _fragment(self, fragment: int) -> lance.LanceFragment:
@@ -272,8 +274,9 @@ class RowReader:
             self._fragments[fragment] = found
         return self._fragments[fragment]
 
-    def _check_moves(self) -> None:
-        """pylance reads the Fragment Reuse Index before it filters, and allocates what it says of a file of its own."""
+    def _check_fragment_reuse(self) -> None:
+        """Check the Fragment Reuse Index: pylance reads it before it filters, and allocates the size recorded for its
+        file."""
         if self.store.is_local:
             try:
                 segment = self.manifest.reuse_segment
@@ -283,15 +286,16 @@ class RowReader:
                 raise DamagedTable(error.problem, "Restore the file, or an older version of the table") from error
 
     def _check_deletions(self, fragments: Iterable[int]) -> None:
-        """Deletion files, before pylance reads them: it allocates whatever a damaged one says, and where it cannot, it
-        ends the process. On an object store that would cost a request for each."""
+        """Check deletion files before pylance reads them: it allocates the size that a damaged file records, and if
+        that fails, it aborts the process. Not on an object store, where each file would cost a request."""
         for fragment in fragments:
             deletion = self.manifest.fragments[fragment].deletion_file
             if deletion is not None and self.store_of(deletion.base_id).is_local:
                 self.deleted_offsets(fragment)
 
     def _scan_domain(self, rows: ScannedRows) -> ScannedRows:
-        """pylance's allowlist speaks of row ids: addresses on ordinary tables, stable ids on the others."""
+        """The rows as pylance's allowlist expects them, by row id: addresses on ordinary tables, stable ids on the
+        others."""
         if not self.manifest.has_stable_row_ids:
             return rows
         ids = [self.row_ids(f) if o is None else self.row_ids(f)[offsets_of(o)] for f, o in rows.items()]
@@ -299,7 +303,7 @@ class RowReader:
 
 
 def _unwrapped(array: pa.Array) -> pa.Array:
-    """A nested column, fetched by row, comes inside its structs."""
+    """The leaf of a nested column, which pylance returns inside its structs when rows are fetched by address."""
     while pa.types.is_struct(array.type):
         [array] = array.flatten()
     return array

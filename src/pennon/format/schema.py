@@ -1,4 +1,4 @@
-"""Columns of a table: path, field id and Arrow type of every leaf an index may stand on."""
+"""Columns of a table: path, field id and Arrow type of every leaf that can be indexed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from pennon.errors import ColumnNotFound, UnsupportedColumn
 from pennon.format.pb import lance_pb2 as pb
-from pennon.text import did_you_mean, sql_identifier
+from pennon.wording import did_you_mean, sql_identifier
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One field of the schema. `path` is what users write: `user_id`, or `address.city` for a nested leaf. `type` is
-    what filters compare and index files hold; the schema declares another for UUIDs and for tensors."""
+    """One field of the schema. `path` is the name that users write: `user_id`, or `address.city` for a nested leaf.
+    `type` is the type in filters and index files; for UUIDs and tensors, the schema declares another."""
 
     path: str
     field_id: int
@@ -61,7 +61,7 @@ class Columns:
         return self._by_id.get(field_id)
 
     def find(self, path: str) -> Column | None:
-        """The column a user means: the canonical path, or the bare name of a top-level column."""
+        """The column for a name given by a user: the canonical path, or the bare name of a top-level column."""
         return self._by_path.get(path) or self._by_path.get(quote_identifier(path))
 
     def get(self, path: str, table: str) -> Column:
@@ -70,14 +70,14 @@ class Columns:
             raise ColumnNotFound(f"table {table} has no column {path!r}", did_you_mean(path, self._by_path))
         if column.field_id in self._unreadable:
             raise UnsupportedColumn(
-                f"pylance cannot read a column named {path!r}, with a backtick or nothing in its name", "Rename it"
+                f"pylance cannot read a column named {path!r}: the name is empty or contains a backtick", "Rename it"
             )
         return column
 
 
 def stored_type(type_: pa.DataType) -> pa.DataType:
-    """What pylance puts into index files for values of a type: a UUID is 16 bytes there, a tensor of one dimension a
-    vector. Any other type, tensors of more dimensions among them, is what it is."""
+    """The type that pylance stores in index files for values of a type: 16 bytes for a UUID, a vector for a tensor of
+    one dimension. Any other type, including tensors of more dimensions, is unchanged."""
     vector = isinstance(type_, pa.FixedShapeTensorType) and len(type_.shape) == 1
     return type_.storage_type if vector or isinstance(type_, pa.UuidType) else type_
 
@@ -88,5 +88,5 @@ def stored_values(array: pa.Array) -> pa.Array:
 
 
 def quote_identifier(name: str) -> str:
-    """A name as Lance's paths spell it: in backticks where it would read as more than one part."""
+    """A name as Lance writes it in paths: in backticks if it would be parsed as more than one part."""
     return sql_identifier(name) if "." in name or "`" in name else name

@@ -1,7 +1,7 @@
-"""What a segment's files can hold rows of, recorded beside them by whoever wrote them.
+"""A record of the rows that a segment's files can contain, written next to them by their writer.
 
-Coverage does not tell: it shrinks when a column changes in place, and moves on with compactions, while the files keep
-every row they were written with. pylance's segments have no such record.
+Coverage does not provide this: it shrinks when a column is updated in place, and changes with compactions, while the
+files keep every row they were written with. pylance's segments have no such record.
 
 `pennon-contents.json` in the segment's directory is a CRC-32 in hex of what follows, a space, and JSON: `segment`, the
 uuid; `fragments`, a portable roaring bitmap in base64 of the fragments whose addresses are in the files; and
@@ -35,7 +35,7 @@ class SegmentContents:
 
 
 def write_contents(store: Store, uuid: str, fragments: Iterable[int], row_ids_below: int) -> IndexFile:
-    """Record what a new segment was written from, before it is committed."""
+    """Record the source of a new segment before it is committed."""
     held = BitMap(fragments)
     held.run_optimize()
     recorded = {
@@ -50,7 +50,7 @@ def write_contents(store: Store, uuid: str, fragments: Iterable[int], row_ids_be
 
 
 def read_contents(store: Store, segment: IndexSegment) -> SegmentContents | None:
-    """The record of a segment, None where it has none that is valid."""
+    """The record of a segment; None if it has no valid one."""
     if CONTENTS_FILE not in segment.file_sizes:
         return None
     try:
@@ -61,7 +61,9 @@ def read_contents(store: Store, segment: IndexSegment) -> SegmentContents | None
         recorded = json.loads(text)
         if recorded["segment"] != segment.uuid:
             return None
-        fragments = read_fragment_bitmap(b64decode(recorded["fragments"], validate=True), segment.directory)
+        fragments = read_fragment_bitmap(
+            b64decode(recorded["fragments"], validate=True), store.describe(segment.directory)
+        )
         return SegmentContents(FrozenBitMap(fragments), int(recorded["row_ids_below"]))
     except (DamagedFile, ValueError, KeyError, TypeError):
         return None

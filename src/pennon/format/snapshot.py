@@ -21,7 +21,7 @@ class Snapshot(RowReader):
 
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
-        """TableNotFound only where the store answered that there is none."""
+        """Raises TableNotFound only if the store answered that there is no table."""
         try:
             with translate_panics(f"the table at {location.shown}"):
                 dataset = lance.dataset(location.uri, version=version, storage_options=location.storage_options)
@@ -35,7 +35,7 @@ class Snapshot(RowReader):
         return Pin(self.location, self.version, secrets.token_hex(8))
 
     def latest(self) -> Snapshot:
-        """The newest version of the same table; this very object when it is the newest."""
+        """The newest version of the same table; this object if it is the newest."""
         with answering(f"the newest version of {self.uri}"):
             newest = self.dataset.latest_version
         return self if newest == self.version else Snapshot.open(self.location, newest)
@@ -46,7 +46,7 @@ class Snapshot(RowReader):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the table, as Arrow describes them."""
+        """The Arrow schema of the table."""
         with translate_read_errors(f"the schema of {self.uri}"):
             return self.dataset.schema
 
@@ -56,12 +56,12 @@ class Snapshot(RowReader):
 
     @cached_property
     def column_types(self) -> dict[str, pa.DataType]:
-        """Path -> type of every leaf, as filters may name them."""
+        """Path -> type of every leaf that filters may name."""
         return {column.path: column.type for column in self.columns if column.is_leaf}
 
     @cached_property
     def storage_version(self) -> str:
-        """The Lance file version index files are written in: the table's own, 2.0 for tables older than that."""
+        """The Lance file version of new index files: that of the table, or 2.0 for older tables."""
         version = self.dataset.data_storage_version
         return "2.0" if version in ("0.1", "legacy") else version
 
@@ -71,7 +71,8 @@ class Snapshot(RowReader):
 
 @dataclass(frozen=True)
 class Pin:
-    """A version of a table as a job's tasks carry it. `job` tells apart tables that came and went at one address."""
+    """A version of a table in a form to send to the tasks of a job. `job` distinguishes tables that existed at one
+    address at different times."""
 
     location: Location
     version: int
@@ -88,7 +89,7 @@ def _open_pin(pin: Pin) -> Snapshot:
 
 
 def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:
-    """What an attempt to open a table has met."""
+    """The error for a failed attempt to open a table."""
     what = f"{f'version {version} of the table' if version else 'a Lance table'} at {location.shown}"
     problem = f"cannot open {what}: {first_line(error)}"
     if is_missing(error):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Container, Generator, Mapping
+from collections.abc import Callable, Container, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote, urlparse
 
 from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
@@ -19,6 +19,16 @@ from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonErro
 from pennon.format.failures import answering, first_line, store_failure
 from pennon.format.footer import check_footer
 from pennon.secrets import redact_address, redact_exception, register_secrets
+
+P = ParamSpec("P")
+R = TypeVar("R")
+# Around the root of another table, in a path of one of its files. No file has it in its name.
+_ROOT_MARK = "\0"
+
+
+def below_root(root: str, path: str) -> str:
+    """A file of another table, as every `Store` reads it and none writes it."""
+    return f"{_ROOT_MARK}{root}{_ROOT_MARK}{path}"
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Location:
         register_secrets(self.uri, dict(self.options))
         if urlparse(self.uri).scheme == "memory":
             raise InvalidArgument(
-                "memory:// tables are private to one handle and cannot carry an index",
+                "memory:// tables are private to one handle and cannot have an index",
                 "Use a local path or an object store",
             )
 
@@ -68,9 +78,22 @@ class Location:
         return Path(self.uri) if len(parsed.scheme) <= 1 else None
 
 
+def _in_any_table(
+    method: Callable[Concatenate[Store, str, P], R],
+) -> Callable[Concatenate[Store, str, P], R]:
+    """A method that reads a file, also where it is one of another table."""
+
+    @wraps(method)
+    def read(self: Store, path: str, *args: P.args, **options: P.kwargs) -> R:
+        other, inside = self.at(path)
+        return method(other, inside, *args, **options)
+
+    return read
+
+
 class Store:
     """The files below one table's root, by relative path. Everything raises `StoreUnavailable` where the store does not
-    answer."""
+    answer. Files of another table (`below_root`) are read with the same options, and never written or deleted."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -78,9 +101,11 @@ class Store:
         with answering(location.shown):
             self._session = LanceFileSession(location.uri, storage_options=location.storage_options)
 
+    @_in_any_table
     def describe(self, path: str) -> str:
         return f"{self.location.shown.rstrip('/')}/{path}"
 
+    @_in_any_table
     def list(self, directory: str) -> list[str]:
         """Every file below a directory, as paths relative to the root; empty when there is none."""
         with answering(self.describe(directory)):
@@ -96,10 +121,12 @@ class Store:
         depth = directory.count("/") + 1
         return {path.split("/")[depth] for path in self.list(directory) if path.count("/") > depth}
 
+    @_in_any_table
     def exists(self, path: str) -> bool:
         with answering(self.describe(path)):
             return self._session.contains(path)
 
+    @_in_any_table
     def size(self, path: str) -> int | None:
         """Size of a local file; None on an object store, where asking would cost a request of its own. OSError where
         the file is not there."""
@@ -110,6 +137,7 @@ class Store:
     def is_local(self) -> bool:
         return self._root is not None
 
+    @_in_any_table
     def check_container(self, path: str, size_bytes: int | None) -> None:
         """DamagedFile where the end of a Lance file cannot be true. pylance allocates what it says before it looks
         whether that is there, and Rust ends the process when it cannot. On an object store this takes a request, and
@@ -118,6 +146,7 @@ class Store:
         if size is not None:
             check_footer(partial(self.read_range, path), size, self.describe(path))
 
+    @_in_any_table
     def read_range(self, path: str, position: int, length: int) -> bytes:
         """Some bytes of a file, all of them or DamagedFile."""
         with self._using("read", path):
@@ -131,6 +160,7 @@ class Store:
             raise DamagedFile(f"{self.describe(path)} ends before byte {position + length}")
         return content
 
+    @_in_any_table
     def read(self, path: str) -> bytes:
         """A whole small file (manifest, deletion vector, reuse details)."""
         with self._using("read", path):
@@ -146,54 +176,76 @@ class Store:
         with answering(self.describe(path)), tempfile.TemporaryDirectory(prefix="pennon-") as scratch:
             copy = Path(scratch) / "file"
             copy.write_bytes(content)
-            self._session.upload_file(str(copy), path)
+            self._session.upload_file(str(copy), self._own(path))
 
     def copy(self, source: str, target: str) -> int:
         """A file as it is, under another name where there was none; returns its size."""
-        with self._using("copy", source):
-            if self._root is not None:
+        other, source = self.at(source)
+        target = self._own(target)
+        with other._using("copy", source):
+            if self._root is not None and other._root is not None:
                 copy = self._root / target
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self._root / source, copy)
+                shutil.copyfile(other._root / source, copy)
                 return copy.stat().st_size
             with tempfile.TemporaryDirectory(prefix="pennon-") as scratch:
                 copy = Path(scratch) / "file"
-                self._session.download_file(source, str(copy))
+                other._session.download_file(source, str(copy))
                 self._session.upload_file(str(copy), target)
                 return copy.stat().st_size
 
     def delete(self, path: str) -> None:
         with answering(self.describe(path)):
-            self._session.delete_file(path)
+            self._session.delete_file(self._own(path))
 
-    def delete_directory(self, directory: str, keep: Container[str] = ()) -> None:
+    def delete_directory(self, directory: str, keep: Container[str] = ()) -> list[str]:
         """Remove the files below a directory, but for those whose names are kept. Links are removed, and what they lead
-        to is somebody else's."""
+        to is somebody else's. Returns the names of the files, or the directory where it goes as a whole."""
+        directory = self._own(directory)
+        removed: list[str] = []
         if self._root is None:
             for path in self.list(directory):
                 if path.rpartition("/")[2] not in keep:
                     self.delete(path)
-            return
+                    removed.append(path.rpartition("/")[2])
+            return removed
         there = self._root / directory
         if there.is_symlink():
             there.unlink()
+            removed.append(directory)
         elif not keep:
+            removed += [directory] if there.exists() else []
             shutil.rmtree(there, ignore_errors=True)
         else:
             for base, _, names in os.walk(there):
                 for name in names:
                     if name not in keep:
                         Path(base, name).unlink(missing_ok=True)
+                        removed.append(name)
             with suppress(OSError):  # not empty, or not there
                 there.rmdir()
+        return removed
 
+    @_in_any_table
     def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
         with answering(self.describe(path)):
             return self._session.open_reader(path, columns)
 
     def open_writer(self, path: str, **options: Any) -> LanceFileWriter:
         with answering(self.describe(path)):
-            return self._session.open_writer(path, **options)
+            return self._session.open_writer(self._own(path), **options)
+
+    def at(self, path: str) -> tuple[Store, str]:
+        """The store of a path, and the path in it."""
+        if not path.startswith(_ROOT_MARK):
+            return self, path
+        _, root, inside = path.split(_ROOT_MARK, 2)
+        return open_store(Location(root, self.location.options)), inside
+
+    def _own(self, path: str) -> str:
+        if path.startswith(_ROOT_MARK):
+            raise AssertionError(f"a file of another table would be changed: {self.describe(path)}")
+        return path
 
     @contextmanager
     def _using(self, verb: str, path: str) -> Generator[None]:

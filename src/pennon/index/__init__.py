@@ -1,1 +1,1 @@
-"""The kinds of index: each knows to write, open, search, merge and remap a segment of its own."""
+"""The kinds of index: each can write, open, search, merge and remap its segments."""

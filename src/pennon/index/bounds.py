@@ -1,4 +1,4 @@
-"""The ends of many intervals as keys, so that they are searched for all at once."""
+"""The ends of many intervals as keys, to search for all of them at once."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Bounds:
         self._open_high = bool(intervals) and intervals[-1].high is None
         lows = intervals[1:] if self._open_low else intervals
         highs = intervals[:-1] if self._open_high else intervals
-        # An excluded lower end lies behind the values equal to it, an included upper end too.
+        # An excluded lower end is after the values equal to it, and so is an included upper end.
         self._lows = _keys([(i.low, not i.low_inclusive) for i in lows], value_type)
         self._highs = _keys([(i.high, i.high_inclusive) for i in highs], value_type)
 
     def starts(self, values: SortedValues, first: int = 0, last: int | None = None) -> Positions:
-        """How many values lie before each of the intervals [first, last)."""
+        """The number of values before each of the intervals [first, last)."""
         last = self.count if last is None else last
         shift = int(self._open_low)
         found = values.positions(self._lows, max(first - shift, 0), last - shift)
         return np.insert(found, 0, 0) if self._open_low and first == 0 < last else found
 
     def stops(self, values: SortedValues, first: int = 0, last: int | None = None) -> Positions:
-        """How many values lie before the end of each of the intervals [first, last)."""
+        """The number of values before the end of each of the intervals [first, last)."""
         last = self.count if last is None else last
         closed = self.count - int(self._open_high)
         found = values.positions(self._highs, first, min(last, closed))

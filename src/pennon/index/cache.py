@@ -14,12 +14,12 @@ DEFAULT_CAPACITY = 512 << 20
 
 
 def capacity_from_environment() -> int:
-    told = os.environ.get("PENNON_CACHE_BYTES", "")
-    return int(told) if told.isdecimal() else DEFAULT_CAPACITY
+    setting = os.environ.get("PENNON_CACHE_BYTES", "")
+    return int(setting) if setting.isdecimal() else DEFAULT_CAPACITY
 
 
 class ByteCache:
-    """Least recently used entries leave first. Index files are immutable, so nothing is ever invalidated."""
+    """Evicts the least recently used entries. Index files are immutable, so nothing is ever invalidated."""
 
     def __init__(self, capacity_bytes: int = DEFAULT_CAPACITY) -> None:
         self.capacity_bytes = capacity_bytes
@@ -56,7 +56,7 @@ class ByteCache:
                 self._used -= self._entries.popitem(last=False)[1][1]
 
     def get_or_load(self, key: Hashable, load: Callable[[], tuple[T, int]]) -> T:
-        """The entry, loaded at need. Two threads may load the same entry at once; both results are equal."""
+        """The entry, loaded on demand. Two threads may load the same entry at once; both results are equal."""
         found = self.get(key)
         if found is not None:
             return found

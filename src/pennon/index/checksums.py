@@ -1,13 +1,13 @@
-"""Digests of rows as they are decoded, so that a flipped bit in a value, an id or a code is seen when it is read.
+"""Digests of decoded rows, to detect a flipped bit in a value, an id or a code when it is read.
 
-Lance files have no checksums, and most of what an index holds is plausible whatever its bits are. A digest is a sum
-modulo 2**64: every item as a 64-bit word times an odd number that follows from its place in the run (a page, a
-partition) and its column. One changed bit always changes the sum, anything else but for a chance of about one in
-2**60, and numpy adds it up faster than memory delivers the rows. It speaks of values and not of bytes in a file, so
-copying rows to a file of another version or encoding keeps it.
+Lance files have no checksums, and for most contents of an index any bits are plausible. A digest is a sum modulo 2**64:
+every item as a 64-bit word times an odd number that depends on its position in the run (a page, a partition) and its
+column. One changed bit always changes the sum; other changes go undetected with a probability of about one in 2**60.
+numpy computes the sum faster than memory delivers the rows. A digest covers values, not bytes of a file, so it stays
+valid when rows are copied to a file of another version or encoding.
 
-Items of more than eight bytes are summed up to one word first. Of items that differ in length, the lengths are words,
-and a CRC-32 of their bytes, one after another, is added at the end of a run.
+Items of more than eight bytes are first summed to one word. For items of variable length, the lengths are the words,
+and a CRC-32 of their concatenated bytes is added at the end of a run.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Words = npt.NDArray[np.uint64]
 Digests = npt.NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
-# Weights within an item come from a stream of their own, behind those of any column.
+# Weights within an item come from a separate stream, after those of any column.
 _ITEM_STREAM = 1 << 10
 _CRC_WEIGHT = 0x9E37_79B9_7F4A_7C15
 
 
 @dataclass(frozen=True, eq=False)
 class _Column:
-    """A word for each row; where rows differ in length also their bytes, and where those of each row begin."""
+    """A word for each row; for rows of variable length also their bytes, and the start of each row."""
 
     words: Words
     data: npt.NDArray[np.uint8] | None = None
@@ -42,10 +42,10 @@ class _Column:
 
 
 class Digester:
-    """Digests of runs that follow one another, whatever the cuts in which their rows arrive."""
+    """Digests of consecutive runs, whose rows may arrive in pieces of any size."""
 
     def __init__(self, lengths: Iterable[int]) -> None:
-        """The rows of each run; the last of them need not come whole."""
+        """The number of rows of each run; the last run may be shorter."""
         self._lengths = iter(lengths)
         self._left = self._place = 0
         self._crcs: dict[int, int] = {}
@@ -68,7 +68,7 @@ class Digester:
             at += count
 
     def finish(self) -> Digests:
-        """Of all runs begun, and of empty ones up to the end."""
+        """The digests of all started runs, and of empty ones up to the end."""
         self._end()
         if not isinstance(self._lengths, repeat):
             self._found += [0 for _ in self._lengths]
@@ -95,7 +95,7 @@ class Digester:
 
 
 def digests_of(arrays: Sequence[pa.Array], lengths: Iterable[int]) -> Digests:
-    """Of rows that are all there."""
+    """The digests of rows that are all in memory."""
     digester = Digester(lengths)
     digester.add(arrays)
     return digester.finish()
@@ -137,14 +137,14 @@ def _column(array: pa.Array) -> _Column:
     else:
         words = _words(_bytes(array))
     if array.null_count:
-        # Whatever lies below a NULL is not part of the value.
+        # Bytes under a NULL are not part of the value.
         words = np.where(array.is_valid().to_numpy(zero_copy_only=False), words, np.uint64(0))
     return _Column(words)
 
 
 @lru_cache(maxsize=256)
 def _form(type_: pa.DataType) -> str:
-    """How items of a type become words; asked for every page, so that it pays to remember."""
+    """The way to turn items of a type into words; cached, since it is needed for every page."""
     if type_ in (pa.string_view(), pa.binary_view()):
         return "view"
     if type_ in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):

@@ -1,7 +1,7 @@
 """Conditions on one column that an index may answer. A filter is a tree of them; see `pennon.query.filter`.
 
-A condition stands for the rows for which it is TRUE. When not `exact`, it holds every TRUE row of the filter's own text
-but may hold others too: the filter must be checked on the rows.
+A condition selects the rows for which it is TRUE. When not `exact`, it selects every TRUE row of the original filter
+but possibly others too: the filter must be checked on the rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class ColumnRanges:
-    """TRUE for the rows whose value lies in one of the sorted, disjoint spans, or is NULL if `nulls`."""
+    """TRUE for the rows whose value is in one of the sorted, disjoint spans, or is NULL if `nulls`."""
 
     column: str
     type: pa.DataType
@@ -55,12 +55,12 @@ class ColumnRanges:
 
     @property
     def is_everything(self) -> bool:
-        """Whether every value is in the spans, which says nothing about NULL."""
+        """Whether every value is in the spans; NULL is not a value."""
         return self.spans == order_of(self.type).everything
 
     @property
     def points(self) -> tuple[pa.Scalar, ...] | None:
-        """The single values that the spans consist of; None where one of them is a range."""
+        """The single values that the spans consist of; None if one of them is a range."""
         found = [interval.low for interval in self.intervals if interval.low is not None and _is_point(interval)]
         return tuple(found) if len(found) == len(self.spans) else None
 
@@ -78,8 +78,8 @@ class ColumnRanges:
 class HasLabels:
     """TRUE for the rows whose list holds any of the labels, or all of them if `every`.
 
-    When `negated`, for the rows where SQL finds that FALSE: never where it is NULL. A label that is None stands for a
-    NULL element.
+    When `negated`, TRUE for the rows for which SQL evaluates that to FALSE, not for those with NULL. A label None means
+    a NULL element.
     """
 
     column: str
@@ -101,8 +101,8 @@ class HasLabels:
 
 @dataclass(frozen=True)
 class ContainsText:
-    """TRUE only for rows whose text holds every one of the pieces, in any order and place, letter case aside if
-    `any_case`. Never exact unless there is one piece and the filter asks for nothing else."""
+    """TRUE only for rows whose text contains all of the pieces, in any order and place, ignoring case if `any_case`.
+    Exact only if there is one piece and the filter has no other condition."""
 
     column: str
     type: pa.DataType

@@ -1,7 +1,7 @@
 """Sets of values of one column, as spans between cuts of the column's order.
 
 A cut is a place between values, never a value, so `<` and `<=` need no special cases: every set is a sorted list of
-disjoint half-open spans, and union and complement are all the algebra there is. Cuts compare as plain tuples:
+disjoint half-open spans, and union and complement are the only operations. Cuts compare as plain tuples:
 
     (0,)           before every value            FIRST
     (1, key, 0)    just below the value `key`
@@ -9,7 +9,7 @@ disjoint half-open spans, and union and complement are all the algebra there is.
     (2,)           after every value             LAST
 
 The key of a value compares as the B-tree sorts it: integers for numbers, bytes for text and binary, and for floats the
-bits of IEEE-754 total order. Where keys are dense integers, `above(5)` is `below(6)`, so neighboring points fuse.
+bits of IEEE-754 total order. Where keys are dense integers, `above(5)` is `below(6)`, so neighboring points merge.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ _FLOATS: dict[str, tuple[str, str, int]] = {
 
 @dataclass(frozen=True)
 class Order:
-    """How the values of one Arrow type are ordered, and how their keys become Arrow scalars again."""
+    """The order of the values of one Arrow type, and the conversion of their keys to Arrow scalars."""
 
     type: pa.DataType
     family: str
@@ -55,7 +56,7 @@ class Order:
 
     @property
     def everything(self) -> Spans:
-        """All values; NULL is no value."""
+        """All values; NULL is not a value."""
         return ((self.first, self.last),)
 
     def below(self, key: Key) -> Cut:
@@ -74,12 +75,12 @@ class Order:
         return tuple((low, high) for low, high in zip(edges[::2], edges[1::2], strict=True) if low < high)
 
     def low(self, span: Span) -> tuple[Key, bool] | None:
-        """The lowest value of the span and whether it belongs to it; None when nothing bounds it from below."""
+        """The lowest value of the span and whether it belongs to it; None if it is unbounded below."""
         cut = span[0]
         return None if cut == self.first else (cut[1], cut[2] == 0)
 
     def high(self, span: Span) -> tuple[Key, bool] | None:
-        """The highest value of the span and whether it belongs to it; None when nothing bounds it from above."""
+        """The highest value of the span and whether it belongs to it; None if it is unbounded above."""
         cut = span[1]
         if cut == self.last:
             return None
@@ -88,7 +89,7 @@ class Order:
         return (cut[1], cut[2] == 1)
 
     def scalars(self, keys: Sequence[Key]) -> list[pa.Scalar]:
-        """The values behind the keys."""
+        """The values of the keys."""
         return list(pa.array(self._values(keys), self.type))
 
     def _values(self, keys: Sequence[Key]) -> Sequence[object] | np.ndarray:
@@ -107,7 +108,8 @@ class Order:
 
 @lru_cache(maxsize=256)
 def order_of(type_: pa.DataType) -> Order:
-    """The order of a column type; for types no literal can be compared with, one that only knows `everything`."""
+    """The order of a column type; for types that no literal can be compared with, one that only supports
+    `everything`."""
     if pa.types.is_integer(type_):
         bits = type_.bit_width
         low = 0 if pa.types.is_unsigned_integer(type_) else -(1 << (bits - 1))
@@ -144,8 +146,31 @@ def union(spans: Iterable[Span]) -> Spans:
     return tuple(merged)
 
 
+def beyond(prefix: str) -> str:
+    """The least text above everything that starts with the prefix; empty if there is none."""
+    stem = prefix.rstrip(chr(0x10FFFF))
+    if not stem:
+        return ""
+    last = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if last == 0xD800 else last)
+
+
+def common_prefix(order: Order, span: Span) -> str:
+    """The text that all texts of a span start with."""
+    low, high = order.low(span), order.high(span)
+    if low is None or high is None or not isinstance(low[0], bytes) or not isinstance(high[0], bytes):
+        return ""
+    first, last = low[0].decode(), high[0].decode()
+    if first == last:
+        return first
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    shared = "".join(character for character, _ in same)
+    longer = first[: len(shared) + 1]
+    return longer if not high[1] and beyond(longer) == last else shared
+
+
 def float_key(value: float, type_: pa.DataType) -> int:
-    """The place of a float in IEEE-754 total order: the sign bit makes -NaN the least and -0.0 less than 0.0."""
+    """The position of a float in IEEE-754 total order: by the sign bit, -NaN is the smallest and -0.0 less than 0.0."""
     as_float, as_int, magnitude = _FLOATS[str(type_)]
     bits: int = struct.unpack(as_int, struct.pack(as_float, value))[0]
     return bits ^ magnitude if bits < 0 else bits

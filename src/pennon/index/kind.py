@@ -1,4 +1,4 @@
-"""What an index kind is. The registry finds the one a segment was built as."""
+"""The interface of an index kind. The registry finds the kind of a segment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from pennon.index.options import IndexOptions
 
 
 class Query(Enum):
-    """What users ask an index for: the rows of a filter, the nearest vectors, the best matching texts."""
+    """The queries of users that an index answers: the rows of a filter, the nearest vectors, the best matching
+    texts."""
 
     FILTER = "filter"
     NEAREST = "nearest"
@@ -31,7 +32,7 @@ class Query(Enum):
 
 
 class Precision(Enum):
-    """How an index answers a condition: with its very rows, or with more of them, to be checked."""
+    """How an index answers a condition: with exactly its rows, or with a superset to be checked."""
 
     EXACT = "exact"
     SUPERSET = "superset"
@@ -39,8 +40,8 @@ class Precision(Enum):
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a search costs at most, known from what is read first: parts of the index to be read (pages, zones,
-    postings), rows found, and runs of neighboring rows that those are read in. Without `runs`, every row by itself."""
+    """An upper bound on the cost of a search: parts of the index to be read (pages, zones, postings), rows found, and
+    runs of neighboring rows in which they are read. Without `runs`, rows are read one by one."""
 
     pages: int
     rows: int
@@ -59,35 +60,35 @@ class OpenSegment(Protocol):
 
     @property
     def capacity(self) -> int | None:
-        """How many rows it can hold at most, where every covered row has an entry; None where that is not so."""
+        """An upper bound on the number of rows, if every covered row has an entry; None otherwise."""
         ...
 
     def stored_ids(self) -> Iterator[Addresses]:
-        """Every id in the files as it is there, in any order, whatever the coverage is."""
+        """Every id in the files as stored, in any order, regardless of the coverage."""
         ...
 
     def describe(self) -> Description:
-        """For the report, from what is read when it is opened."""
+        """The description for the report, from data that is read when a segment is opened."""
         ...
 
 
 class FilterSegment(OpenSegment, Protocol):
-    """An opened segment that answers conditions on one column. Only conditions that its kind answers are asked."""
+    """An opened segment that answers conditions on one column. Callers pass only conditions that its kind answers."""
 
     def estimate(self, condition: Condition) -> Estimate:
-        """From what is read when a segment is opened; cheap."""
+        """A cheap estimate, from data that is read when a segment is opened."""
         ...
 
     def search(self, condition: Condition) -> RowSet:
-        """The stored ids of the rows, at the addresses that the Fragment Reuse Index maps them to. Deleted rows and
-        rows of fragments that the segment does not cover may be among them. May raise DamagedFile."""
+        """The stored ids of the rows, remapped by the Fragment Reuse Index. They may include deleted rows and rows of
+        fragments that the segment does not cover. May raise DamagedFile."""
         ...
 
 
 class IndexKind(Protocol):
-    """What every kind of index knows about itself."""
+    """The properties and operations of an index kind."""
 
-    # The index types that users ask for when they create one, and the options of each.
+    # The index types that users can create, and the options of each.
     options: ClassVar[Mapping[str, type[IndexOptions]]]
 
     @property
@@ -97,16 +98,16 @@ class IndexKind(Protocol):
 
     @property
     def queries(self) -> frozenset[Query]:
-        """What its segments can be asked for."""
+        """The queries that its segments answer."""
         ...
 
     @property
     def type_names(self) -> frozenset[str]:
-        """What may follow the last slash of a type URL, in lower case."""
+        """The possible parts after the last slash of a type URL, in lower case."""
         ...
 
     def claims(self, segment: IndexSegment) -> bool:
-        """Whether a segment is of this kind, as far as the manifest records it."""
+        """Whether a segment is of this kind, judged by the manifest."""
         ...
 
     @property
@@ -119,23 +120,23 @@ class IndexKind(Protocol):
         ...
 
     def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        """Which of its names a segment has."""
+        """The index type of a segment, one of `names`."""
         ...
 
     def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
-        """Whether a segment's index version determines what its ids mean in such a table."""
+        """Whether a segment's index version determines the meaning of its ids in such a table."""
         ...
 
     def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        """The fragments listed in the manifest entry that the segment's files can hold rows of."""
+        """The fragments of the manifest entry whose rows the segment's files can contain."""
         ...
 
     def objection(self, segment: IndexSegment) -> str | None:
-        """Why a segment of a known version cannot be used, as far as the manifest records it."""
+        """The reason, judged by the manifest, why a segment of a known version cannot be used."""
         ...
 
     def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        """Whether pylance can read a segment some of whose rows the Fragment Reuse Index no longer leads to."""
+        """Whether pylance can read a segment if the Fragment Reuse Index no longer maps some of its rows."""
         ...
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
@@ -143,7 +144,7 @@ class IndexKind(Protocol):
         ...
 
     def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
-        """How a segment answers a condition on its column; None: not at all. Only the manifest is read."""
+        """How a segment answers a condition on its column; None if it cannot. Reads only the manifest."""
         ...
 
     def open(
@@ -154,5 +155,38 @@ class IndexKind(Protocol):
         reuse: FragmentReuse | None,
         cache: ByteCache,
     ) -> OpenSegment:
-        """May raise DamagedFile, or UnsupportedTable. A FilterSegment where the kind answers conditions."""
+        """May raise DamagedFile, or UnsupportedTable. Returns a FilterSegment if the kind answers conditions."""
         ...
+
+
+class KindDefaults:
+    """A base class with the behavior of most kinds: one index type, identified by its type URL; ids are row addresses,
+    or stable row ids on tables that have them; files contain the fragments that the manifest entry lists."""
+
+    names: tuple[str, ...]
+    type_names: frozenset[str]
+    versions: frozenset[int]
+
+    def claims(self, segment: IndexSegment) -> bool:
+        return segment.type_name in self.type_names
+
+    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
+        return self.names[0]
+
+    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
+        return segment.index_version in self.versions
+
+    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
+        return segment.fragments
+
+    def objection(self, segment: IndexSegment) -> str | None:
+        return None
+
+    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
+        return True
+
+    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
+        return not stable_row_ids
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        return None

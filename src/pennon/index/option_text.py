@@ -1,4 +1,4 @@
-"""The options of index types in words: what help texts, the command line and the documentation show of them."""
+"""The options of index types as text, for help texts, the command line and the documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Variant:
-    """An option as some types take it: with these values and this default."""
+    """An option with the values and the default that it has for some types."""
 
     types: tuple[str, ...]
     option: Option
@@ -32,7 +32,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class SharedOption:
-    """An option of one name, which several types may take."""
+    """An option of one name, which several types may have."""
 
     name: str
     variants: tuple[Variant, ...]
@@ -43,7 +43,7 @@ class SharedOption:
 
     @property
     def type(self) -> type:
-        """Of its values. Types of indices that share an option share its type: a test checks it."""
+        """The type of its values. Index types that share an option share its type; a test checks this."""
         return self.variants[0].option.type
 
     @property
@@ -51,7 +51,7 @@ class SharedOption:
         return " ".join(dict.fromkeys(variant.option.help for variant in self.variants))
 
     def constraints(self, all_types: Collection[str]) -> str:
-        """The types that take it, with values and defaults: `IVF_RQ: 1 to 9, default 5`."""
+        """The types that have the option, with values and defaults: `IVF_RQ: 1 to 9, default 5`."""
         return "; ".join(f"{types_text(v.types, all_types)}: {v.values_and_default}" for v in self.variants)
 
 
@@ -70,7 +70,7 @@ def shared_options(types: Mapping[str, type[IndexOptions]]) -> list[SharedOption
 
 
 def types_text(types: Collection[str], all_types: Collection[str]) -> str:
-    """Names of index types, in short where they are all that begin alike: `IVF_HNSW_*`."""
+    """Names of index types, abbreviated if they are all types with a common prefix: `IVF_HNSW_*`."""
     if len(types) > 1:
         words = next(iter(types)).split("_")
         for start in ("_".join(words[:count]) + "_" for count in range(1, len(words))):

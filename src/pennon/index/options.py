@@ -1,5 +1,5 @@
-"""Options of index types. A type has one frozen dataclass of options, whose fields document themselves and are checked
-by what they document. Signatures, the command line, help texts and the tables of the documentation are made from these
+"""Options of index types. A type has one frozen dataclass of options, whose fields include their documentation and
+allowed values. Signatures, the command line, help texts and the tables of the documentation are generated from these
 classes; no other module lists an option.
 """
 
@@ -18,7 +18,7 @@ from pennon.errors import IgnoredOptionWarning, InvalidArgument
 T = TypeVar("T")
 C = TypeVar("C", bound="IndexOptions")
 
-# The types that a field may have, beside None, and how messages call their values. A field of type Any takes arrays.
+# The types that a field may have, apart from None, and their names in messages. A field of type Any takes arrays.
 TYPE_WORDS: dict[type, str] = {
     bool: "True or False",
     int: "a whole number",
@@ -41,12 +41,12 @@ def option(
     """A documented field of an options class.
 
     Args:
-        default: the value where none is given; None where it follows from the table, or from other options.
-        help: what the option does, in one or two sentences.
-        unset: what None means.
+        default: the default value; None if it is derived from the table or from other options.
+        help: a description of the option in one or two sentences.
+        unset: the meaning of None.
         at_least: the smallest value.
         at_most: the largest value.
-        choices: all values that are allowed.
+        choices: the allowed values.
     """
     about = {"help": help, "unset": unset, "at_least": at_least, "at_most": at_most, "choices": tuple(choices)}
     return field(default=default, metadata=about)
@@ -54,8 +54,8 @@ def option(
 
 @dataclass(frozen=True, kw_only=True)
 class IndexOptions:
-    """The options of one index type. Values are checked when an object is made: InvalidArgument where one has the
-    wrong type, is out of bounds or contradicts another."""
+    """The options of one index type. Values are checked when an object is created: InvalidArgument if one has the wrong
+    type, is out of bounds or contradicts another."""
 
     index_type: ClassVar[str]
 
@@ -68,7 +68,7 @@ class IndexOptions:
         """Rules between several options."""
 
     def overridden(self) -> Mapping[str, str]:
-        """Options that have no effect beside the others given, and why."""
+        """Options that have no effect together with the other given ones, and why."""
         return {}
 
     @classmethod
@@ -78,8 +78,8 @@ class IndexOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """From keyword arguments, of which None is as good as none. Options without effect are dropped with an
-        IgnoredOptionWarning; InvalidArgument for those that are unknown."""
+        """Options from keyword arguments; None means not given. Options without effect are dropped with an
+        IgnoredOptionWarning. Raises InvalidArgument for unknown ones."""
         known = {each.name for each in options_of(cls)}
         ignored = cls.ignored()
         given = {name: value for name, value in given.items() if value is not None}
@@ -90,7 +90,7 @@ class IndexOptions:
         return cls(**{name: value for name, value in given.items() if name in known}).settled()
 
     def settled(self) -> Self:
-        """Without options that others override, each of which is an IgnoredOptionWarning."""
+        """A copy without overridden options, each of which causes an IgnoredOptionWarning."""
         overridden = self.overridden()
         _warn(self.index_type, overridden)
         return replace(self, **dict.fromkeys(overridden)) if overridden else self
@@ -98,7 +98,7 @@ class IndexOptions:
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of one field of an options class. `type` is one of TYPE_WORDS."""
+    """One field of an options class. `type` is one of TYPE_WORDS."""
 
     name: str
     type: type
@@ -118,7 +118,7 @@ class Option:
 
     @property
     def values_text(self) -> str:
-        """Which values are allowed, empty where any of the type is."""
+        """The allowed values; empty if any value of the type is allowed."""
         low, high = (None if bound is None else f"{bound:,}" for bound in (self.at_least, self.at_most))
         if self.choices:
             return either(self.choices)
@@ -129,14 +129,14 @@ class Option:
         return "" if high is None else f"at most {high}"
 
     def check(self, value: Any) -> None:
-        """InvalidArgument where a value is of another type or out of bounds."""
+        """Raises InvalidArgument if a value has another type or is out of bounds."""
         if self.type is object or (self.optional and value is None):
             return
         if not _is_of(self.type, value):
             raise InvalidArgument(f"{self.name} must be {TYPE_WORDS[self.type]}, not {value!r}")
         if self.choices and value not in self.choices:
             raise InvalidArgument(f"{self.name} must be {either(self.choices)}, not {value!r}")
-        # Written so that NaN is within no bounds.
+        # Written so that NaN is out of bounds.
         low, high = self.at_least, self.at_most
         if low is not None and not low <= value:
             raise InvalidArgument(f"{self.name} must be at least {low:,}, not {value:,}")
@@ -146,7 +146,7 @@ class Option:
 
 @cache
 def options_of(cls: type[IndexOptions]) -> tuple[Option, ...]:
-    """Every option of a type, those of its base classes first."""
+    """All options of a type, those of its base classes first."""
     hints = get_type_hints(cls)
     return tuple(_described(each.name, hints[each.name], each.default, each.metadata) for each in fields(cls))
 
@@ -167,14 +167,14 @@ def _described(name: str, hint: Any, default: Any, about: Mapping[str, Any]) -> 
     (one,) = allowed - {NoneType}
     plain = object if one is Any else get_origin(one) or one
     if plain not in TYPE_WORDS or default is MISSING or "help" not in about:
-        raise TypeError(f"{name} must be one of {list(TYPE_WORDS.values())} and made by option()")
+        raise TypeError(f"{name} must be one of {list(TYPE_WORDS.values())} and created by option()")
     return Option(name, plain, optional or plain is object, default, **about)
 
 
 def _is_of(type_: type, value: Any) -> bool:
     if type_ is tuple:
         return isinstance(value, list | tuple) and all(isinstance(item, str) for item in cast(Sequence[Any], value))
-    if isinstance(value, bool):  # which is an int to Python
+    if isinstance(value, bool):  # bool is a subclass of int
         return type_ is bool
     return isinstance(value, int | float if type_ is float else type_)
 

@@ -14,19 +14,18 @@ from pennon.errors import DamagedFile
 from pennon.format.addresses import read_bitmap, serialize_allowlist
 from pennon.format.row_set import RowSet
 
+MOST_LISTED = 1 << 25
 _ENTRY = struct.Struct("<II")
 
 
 def write_row_map(rows: RowSet) -> bytes:
-    """High halves without rows are left out. Bitmaps have no runs, as in pylance's files."""
+    """High halves without rows are left out."""
     filled = {high: low for high, low in rows.by_fragment.items() if low is None or low}
-    return serialize_allowlist(
-        {high: None if low is None else BitMap(low.to_array(), optimize=False) for high, low in filled.items()}
-    )
+    return serialize_allowlist({high: low and _without_runs(low) for high, low in filled.items()})
 
 
 def read_row_map(content: bytes, where: str) -> RowSet:
-    """DamagedFile where the content is not exactly one map."""
+    """Raises DamagedFile if the content is not exactly one map."""
     if len(content) < 4:
         raise DamagedFile(f"a row map of {where} has {len(content)} bytes")
     entries, at = int.from_bytes(content[:4], "little"), 4
@@ -43,6 +42,13 @@ def read_row_map(content: bytes, where: str) -> RowSet:
     if at != len(content):
         raise DamagedFile(f"a row map of {where} has {len(content) - at} bytes too many")
     return RowSet(rows)
+
+
+def _without_runs(rows: BitMap) -> BitMap:
+    """pylance reads runs but does not write them: only bitmaps too large to be listed keep theirs."""
+    if len(rows) > MOST_LISTED or not rows.get_statistics()["n_run_containers"]:
+        return rows
+    return BitMap(rows.to_array(), optimize=False)
 
 
 def _bitmap(content: bytes, where: str) -> BitMap:

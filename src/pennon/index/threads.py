@@ -1,8 +1,8 @@
-"""Who divides the work among the cores: worker threads that take whole partitions, not the libraries below them.
+"""Limits on threads: worker threads that process whole partitions use the cores, not the libraries they call.
 
-numpy's OpenBLAS spreads a single product over all cores, by threads that wait for one another without rest. Where they
-meet worker threads of our own, or a machine that is busy otherwise, products of the size of a partition take a hundred
-times as long. faiss does likewise with OpenMP.
+numpy's OpenBLAS runs a single product on all cores, in threads that busy-wait for one another. Together with our own
+worker threads, or on a busy machine, products of the size of a partition take a hundred times as long. faiss does the
+same with OpenMP.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from functools import cache
 from threading import Lock, local
 from typing import Any
 
-import faiss
-
-# In numpy's wheels, and where it was built against a system's library.
+# Names of the functions in numpy's wheels, and in builds against a system library.
 OPENBLAS_NAMES = (
     ("scipy_openblas_get_num_threads64_", "scipy_openblas_set_num_threads64_"),
     ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),
@@ -31,21 +29,24 @@ _users, _threads_before = 0, 0
 
 
 def cores() -> int:
-    """Those this thread may use: in a container fewer than the machine has, in a task those of the task."""
+    """The number of cores that this thread may use: in a container fewer than the machine has, in a task those of the
+    task."""
     if getattr(_own, "one_core", False):
         return 1
     mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    return min(mine, int(told)) if told.isdecimal() and int(told) else mine
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return min(mine, int(limit)) if limit.isdecimal() and int(limit) else mine
 
 
 @contextmanager
 def one_thread() -> Generator[None]:
-    """Products of numpy and loops of faiss stay in the thread that calls them.
+    """Keep products of numpy and loops of faiss in the calling thread.
 
-    faiss is told for this thread alone, OpenBLAS for the whole process until the last one is through.
+    The limit of faiss applies to this thread, that of OpenBLAS to the process until the last such block ends.
     """
-    global _users, _threads_before  # noqa: PLW0603 - they stand for what OpenBLAS keeps per process
+    global _users, _threads_before  # noqa: PLW0603 - OpenBLAS's setting is global too
+    import faiss  # noqa: PLC0415 - a fifth of a second, and filters need none of it
+
     get, set_ = _openblas()
     loops = faiss.omp_get_max_threads()
     with _lock:
@@ -66,8 +67,8 @@ def one_thread() -> Generator[None]:
 
 @contextmanager
 def one_core() -> Generator[None]:
-    """A task of several that run in threads of this process: what it calls starts no threads beside theirs, as in a
-    Spark task of one core."""
+    """For one of several tasks that run in threads of this process: libraries it calls start no further threads, as in
+    a Spark task of one core."""
     _own.one_core = True
     try:
         with one_thread():
@@ -78,8 +79,8 @@ def one_core() -> Generator[None]:
 
 @cache
 def _openblas() -> tuple[Callable[[], int], Callable[[int], Any]]:
-    """Reads and sets its number of threads; both do nothing where numpy has another library."""
-    # What a library was linked against is searched for symbols too.
+    """Functions that read and set OpenBLAS's number of threads; both do nothing if numpy uses another library."""
+    # Symbols are also searched in the libraries that this one is linked against.
     library = ctypes.CDLL(importlib.import_module("numpy._core._multiarray_umath").__file__)
     for get, set_ in OPENBLAS_NAMES:
         if hasattr(library, get) and hasattr(library, set_):

@@ -1,6 +1,6 @@
 """The order of values in indices: numbers ascending, floats in IEEE 754 total order, strings and binaries by bytes.
 
-NULLs come before all values and are kept apart by the callers: every array here is free of them.
+NULLs come before all values. Callers handle them separately: arrays here contain none.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ Side = Literal["left", "right"]
 Indices = npt.NDArray[np.intp]
 
 _WORD = 8
-# Rows out of order that are worth swapping one pair at a time, and how often that is tried.
+# The largest number of rows out of order that is repaired by swapping pairs, and the number of attempts.
 _FEW = 1000
 _SWAP_PASSES = 3
 
 
 def is_orderable(type_: pa.DataType) -> bool:
-    """Whether a B-tree can stand on values of this type."""
+    """Whether a B-tree can index values of this type."""
     return _is_fixed(type_) or _is_bytes(type_) or pa.types.is_decimal(type_)
 
 
 def exchange_type(type_: pa.DataType) -> pa.DataType:
-    """The type values are sorted and moved in. 64-bit offsets, since many runs are joined; views are spelled out."""
+    """The type in which values are sorted and exchanged. 64-bit offsets, since many runs are concatenated; views are
+    expanded."""
     if type_ in (pa.string(), pa.string_view()):
         return pa.large_string()
     return pa.large_binary() if type_ in (pa.binary(), pa.binary_view()) else type_
 
 
 def has_keys(type_: pa.DataType) -> bool:
-    """Whether values of this type order like single machine words, and so compare and sort cheaply."""
+    """Whether values of this type have the order of single machine words, which makes comparing and sorting cheap."""
     return fixed_keys(pa.array([], type_)) is not None
 
 
 def fixed_keys(values: pa.Array) -> npt.NDArray[Any] | None:
-    """Integers that order like the values, where one machine word can; None for strings and wide decimals."""
+    """Integers in the order of the values, if a machine word suffices; None for strings and wide decimals."""
     type_ = values.type
     if pa.types.is_boolean(type_):
         return values.cast(pa.uint8()).to_numpy()
@@ -64,7 +65,7 @@ def argsort(values: pa.Array) -> Indices:
 
 
 def order_of(values: pa.Array) -> Indices | None:
-    """A permutation that sorts the values, None where they are in order."""
+    """A permutation that sorts the values; None if they are already sorted."""
     if is_sorted(values):
         return None
     keys = fixed_keys(values)
@@ -72,7 +73,7 @@ def order_of(values: pa.Array) -> Indices | None:
 
 
 def places(values: pa.Array, pivots: pa.Array, side: Side = "left") -> list[int]:
-    """How many of the ascending values come before each of the pivots, and with side 'right' also those equal to it."""
+    """The number of ascending values before each of the pivots; with side 'right' also those equal to it."""
     keys, wanted = fixed_keys(values), fixed_keys(pivots)
     if keys is not None and wanted is not None:
         return keys.searchsorted(wanted, side).tolist()
@@ -91,7 +92,7 @@ def is_sorted(values: pa.Array) -> bool:
 
 
 class SortedValues:
-    """Ascending values that can be searched, held as keys where keys exist. Copies, so nothing else is kept alive."""
+    """Ascending values for searching, held as keys if the type has keys. Copies, to keep no other memory alive."""
 
     def __init__(self, values: pa.Array) -> None:
         keys = fixed_keys(values)
@@ -107,7 +108,7 @@ class SortedValues:
         return self.keys.nbytes if self.keys is not None else self._values.nbytes
 
     def positions(self, wanted: SearchKeys, first: int, last: int) -> npt.NDArray[np.int64]:
-        """How many values come before each of the wanted ones [first, last), or before what follows it."""
+        """The number of values before each of the wanted ones [first, last), or before its successor."""
         right = wanted.right[first:last]
         if self.keys is not None and wanted.keys is not None:
             keys = wanted.keys[first:last]
@@ -122,7 +123,7 @@ class SortedValues:
         return np.array(found, dtype=np.int64)
 
     def position(self, value: pa.Scalar, side: Side) -> int:
-        """How many values come before `value`, and with side 'right' also those equal to it."""
+        """The number of values before `value`; with side 'right' also those equal to it."""
         if self.keys is not None:
             # repeat keeps the bits of the scalar: a NaN's sign, nanoseconds.
             key = fixed_keys(pa.repeat(value, 1))
@@ -134,7 +135,7 @@ class SortedValues:
 
 
 class SearchKeys:
-    """Ascending values to look for, and of each whether the place right behind its equals is meant."""
+    """Ascending values to search for, and for each whether to find the position after the values equal to it."""
 
     def __init__(self, values: Sequence[pa.Scalar], right: Sequence[bool], value_type: pa.DataType) -> None:
         # An array of scalars keeps their bits: a NaN's sign, nanoseconds.
@@ -177,7 +178,7 @@ def _repair(keys: npt.NDArray[Any], words: npt.NDArray[np.uint64], order: Indice
     """Sort out rows whose keys differ only in the low bits that did not fit the packed word."""
     ordered = np.take(keys, order)
     wrong = np.flatnonzero(ordered[1:] < ordered[:-1])
-    # Among random keys there are a few pairs, which swapping settles.
+    # Random keys have a few such pairs, which swapping fixes.
     for _ in range(_SWAP_PASSES if len(wrong) <= _FEW else 0):
         swapped = wrong[np.diff(wrong, prepend=-2) > 1]
         order[swapped], order[swapped + 1] = order[swapped + 1], order[swapped]
@@ -191,13 +192,13 @@ def _repair(keys: npt.NDArray[Any], words: npt.NDArray[np.uint64], order: Indice
 
 
 def _sort_halves(words: npt.NDArray[np.uint64]) -> Indices:
-    """Where many rows share their high bits, as words of text do: sort by the low half, then by the high one."""
+    """For rows that share their high bits, as text does: sort by the low half, then by the high one."""
     order = _sort_packed(words & np.uint64(0xFFFF_FFFF))
     return np.take(order, _sort_packed(np.take(words, order) >> np.uint64(32)))
 
 
 def _sort_packed(words: npt.NDArray[np.uint64]) -> Indices:
-    """A stable permutation that sorts words which leave room for a position below them."""
+    """A stable permutation that sorts words with enough free low bits for a position."""
     bits = _position_bits(len(words))
     packed = words << np.uint64(bits)
     packed |= np.arange(len(words), dtype=np.uint64)
@@ -213,11 +214,11 @@ def _position_bits(count: int) -> int:
 def _argsort_bytes(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> Indices:
-    """Sort byte strings eight bytes at a time; only rows still tied look at their next eight."""
+    """Sort byte strings eight bytes at a time; only the next eight of tied rows are compared."""
     order = np.arange(len(starts))
     if len(starts) < 2:
         return order
-    # Eight bytes of padding let every word be loaded whole.
+    # Eight bytes of padding, so that full words can be loaded up to the end.
     padded = np.concatenate([data, np.zeros(_WORD, dtype=np.uint8)])
     words = np.ndarray(len(data) + 1, dtype=">u8", buffer=padded, strides=(1,))
     longest = int(lengths.max())

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from pennon.display import Displayed
 from pennon.errors import InvalidArgument
 from pennon.format.cleanup import DeletedOrphans, Orphan, OrphanKind, delete_orphans, is_old, orphans
 from pennon.format.snapshot import Snapshot
-from pennon.text import human_age, human_bytes, plural
+from pennon.wording import human_age, human_bytes, plural
 
 # No age below this is taken as a sign that a job is over: what it has written first may wait for the rest all day.
 LEAST_AGE = timedelta(days=1)
@@ -18,7 +19,7 @@ NOUNS = {OrphanKind.INDEX: ("index directory", "index directories"), OrphanKind.
 
 
 @dataclass(frozen=True)
-class CleanedOrphans:
+class CleanedOrphans(Displayed):
     """What was deleted, or in a dry run would be, and what stays because a running job may have written it.
 
     Ages are by the store's clock. A dry run writes nothing to ask for it, and takes this machine's.
@@ -61,12 +62,12 @@ class CleanedOrphans:
 
 
 def clean_orphans(snapshot: Snapshot, older_than: timedelta, *, no_jobs_running: bool, dry_run: bool) -> CleanedOrphans:
-    """With `no_jobs_running` the user vouches for what age stands for otherwise: that nobody will commit them."""
+    """With `no_jobs_running` the caller confirms what otherwise follows from age: that no job will commit them."""
     if older_than < timedelta(0):
         raise InvalidArgument(f"older_than must not be negative, but is {older_than}")
     seconds = older_than.total_seconds()
     if not (no_jobs_running or dry_run):
-        refuse_young(seconds, "say that no job is running on this table (no_jobs_running, --no-jobs-running)")
+        refuse_young(seconds, "confirm that no job is running on this table (no_jobs_running, --no-jobs-running)")
     clean = _planned if dry_run else delete_orphans
     done = clean(snapshot, seconds, unknown_age=no_jobs_running)
     return CleanedOrphans(snapshot.uri, older_than, done.deleted, done.kept, dry_run)

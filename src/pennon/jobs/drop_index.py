@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pennon.display import Displayed
 from pennon.format.snapshot import Snapshot
 from pennon.jobs.shared.changes import DropIndex
 from pennon.jobs.shared.commit import commit_change
 from pennon.query.inventory import Index, list_indices
-from pennon.text import human_bytes, in_line, plural
+from pennon.wording import human_bytes, in_line, plural
 
 
 @dataclass(frozen=True)
-class DropPlan:
+class DropPlan(Displayed):
     """The index that would leave the table."""
 
     version: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -58,13 +59,19 @@ class WorkPlan(Protocol):
     """What writing a segment will take, before anything runs. Printable."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the index."""
+        ...
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Rows that are read."""
+        ...
 
     @property
-    def tasks(self) -> int: ...
+    def tasks(self) -> int:
+        """Tasks that read them."""
+        ...
 
     @property
     def task_memory_bytes(self) -> int:
@@ -76,20 +83,28 @@ class WorkPlan(Protocol):
         """Expected size of the files."""
         ...
 
-    def to_dict(self) -> dict[str, object]: ...
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        ...
 
 
 class BuildPlan(WorkPlan, Protocol):
     """How a segment will be built from the data."""
 
     @property
-    def pin(self) -> Pin: ...
+    def pin(self) -> Pin:
+        """The version of the table that is read."""
+        ...
 
     @property
-    def field_id(self) -> int: ...
+    def field_id(self) -> int:
+        """The id of the column in the table's schema."""
+        ...
 
     @property
-    def fragments(self) -> tuple[int, ...]: ...
+    def fragments(self) -> tuple[int, ...]:
+        """The fragments that the segment will cover."""
+        ...
 
 
 class MergePlan(WorkPlan, Protocol):
@@ -160,6 +175,22 @@ class KindAudit(Protocol):
         ...
 
 
+class ExactAudit(ABC):
+    """The audit of a kind that answers exactly, or with more rows than asked for: only its rows are compared."""
+
+    @abstractmethod
+    def stored_rows(self, pin: Pin, piece: Piece) -> Iterator[tuple[Addresses, Facts]]: ...
+
+    def check(self, pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
+        sums = Sums.over(piece.subject.fragments)
+        for addresses, facts in self.stored_rows(pin, piece):
+            sums.add(addresses, facts)
+        return sums.filled(), CodeTally()
+
+    def recall(self, engine: Engine, snapshot: Snapshot, index: str, view: View, queries: int) -> Recall | None:
+        return None
+
+
 @dataclass(frozen=True)
 class Recall:
     share: float
@@ -220,3 +251,32 @@ class KindJobs(Protocol):
     def models_in_files(self) -> bool:
         """Whether a segment cannot be built like another whose files are damaged."""
         ...
+
+
+class JobsDefaults(ABC):
+    """What most kinds have in common, to inherit from: segments without models, which fit beside all others of their
+    kind and need no upkeep of their own."""
+
+    models_in_files: bool = False
+
+    @abstractmethod
+    def plan_like(
+        self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
+    ) -> Any: ...
+
+    def misfit(self, snapshot: Snapshot, plan: Any, other: IndexSegment) -> str | None:
+        return None
+
+    def plan_rebuild(
+        self,
+        context: PlanContext,
+        leaving: Sequence[IndexSegment],
+        staying: Sequence[IndexSegment],
+        fragments: Sequence[int],
+        *,
+        retrain: bool,
+    ) -> Any:
+        return self.plan_like(context, (*staying, *leaving)[0], fragments)
+
+    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> Upkeep | None:
+        return None

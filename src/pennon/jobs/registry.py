@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+
 from pennon.errors import UnsupportedTable
 from pennon.format.index_metadata import IndexSegment
 from pennon.index.bitmap.kind import BITMAP, LABEL_LIST
@@ -12,29 +16,29 @@ from pennon.index.ngram.kind import NGRAM
 from pennon.index.registry import kind_named, kind_of
 from pennon.index.vector.kind import VECTOR
 from pennon.index.zones.kind import BLOOM_FILTER, ZONE_MAP
-from pennon.jobs.bitmap.jobs import BitmapJobs
-from pennon.jobs.btree.jobs import BTreeJobs
-from pennon.jobs.inverted.jobs import InvertedJobs
 from pennon.jobs.kinds import KindJobs
-from pennon.jobs.ngram.jobs import NGramJobs
-from pennon.jobs.vector.jobs import VectorJobs
-from pennon.jobs.zones.jobs import ZonesJobs
 
-JOBS: dict[IndexKind, KindJobs] = {
-    BTREE: BTreeJobs(),
-    ZONE_MAP: ZonesJobs(ZONE_MAP),
-    BLOOM_FILTER: ZonesJobs(BLOOM_FILTER),
-    BITMAP: BitmapJobs(BITMAP),
-    LABEL_LIST: BitmapJobs(LABEL_LIST),
-    NGRAM: NGramJobs(),
-    INVERTED: InvertedJobs(),
-    VECTOR: VectorJobs(),
+
+def _imported(family: str, name: str, *arguments: IndexKind) -> Callable[[], KindJobs]:
+    """Imported when first needed: queries need none of it, and kernels take seconds to load."""
+    return cache(lambda: getattr(import_module(f"pennon.jobs.{family}.jobs"), name)(*arguments))
+
+
+JOBS: dict[IndexKind, Callable[[], KindJobs]] = {
+    BTREE: _imported("btree", "BTreeJobs"),
+    ZONE_MAP: _imported("zones", "ZonesJobs", ZONE_MAP),
+    BLOOM_FILTER: _imported("zones", "ZonesJobs", BLOOM_FILTER),
+    BITMAP: _imported("bitmap", "BitmapJobs", BITMAP),
+    LABEL_LIST: _imported("bitmap", "BitmapJobs", LABEL_LIST),
+    NGRAM: _imported("ngram", "NGramJobs"),
+    INVERTED: _imported("inverted", "InvertedJobs"),
+    VECTOR: _imported("vector", "VectorJobs"),
 }
 
 
 def jobs_named(index_type: str) -> KindJobs:
     """Of a type that users ask for; UnknownIndexType where there is none."""
-    return JOBS[kind_named(index_type)]
+    return JOBS[kind_named(index_type)]()
 
 
 def jobs_of(segment: IndexSegment) -> KindJobs:
@@ -45,4 +49,4 @@ def jobs_of(segment: IndexSegment) -> KindJobs:
             f"index {segment.name!r} is of a type that Pennon does not know ({segment.type_url or 'none'})",
             "Use the tool that wrote it",
         )
-    return JOBS[kind]
+    return JOBS[kind]()

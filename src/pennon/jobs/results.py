@@ -6,9 +6,10 @@ import time
 from dataclasses import dataclass, fields
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from pennon.display import Displayed
 from pennon.format.snapshot import Snapshot
 from pennon.query.inventory import Index
-from pennon.text import human_bytes, in_line, in_lines, plural
+from pennon.wording import human_bytes, in_line, in_lines, plural
 
 
 class Plan(Protocol):
@@ -21,7 +22,7 @@ PlanT = TypeVar("PlanT", bound=Plan)
 
 
 @dataclass(frozen=True)
-class Result(Generic[PlanT]):
+class Result(Displayed, Generic[PlanT]):
     """What a verb did. Segments and fragments are counted by comparing the versions before and after it, so that other
     writers between the two count as well."""
 
@@ -65,6 +66,7 @@ class Result(Generic[PlanT]):
 
     @property
     def status(self) -> str:
+        """`done`, or `nothing to do`."""
         return "done" if self.changed else "nothing to do"
 
     @property
@@ -73,6 +75,7 @@ class Result(Generic[PlanT]):
         return f"{plural(self.segments_written, 'segment')} rewritten"
 
     def to_dict(self) -> dict[str, Any]:
+        """For JSON, with the plan."""
         own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "plan"}
         return {"status": self.status, **own, "plan": self.plan.to_dict()}
 
@@ -100,6 +103,7 @@ class IndexResult(Result[PlanT]):
 
     @property
     def summary(self) -> str:
+        """One line."""
         return in_line(f"{'built' if self.segments_written else 'dropped'} {self.index.name}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,6 +123,7 @@ class TrimResult(Result[PlanT]):
 
     @property
     def summary(self) -> str:
+        """One line."""
         needed = f", {self.versions_left} needed by index files" if self.versions_left else ""
         return f"{plural(self.versions_removed, 'compaction')} removed{needed}"
 
@@ -135,6 +140,7 @@ class UpdateResult(Result[PlanT]):
 
     @property
     def summary(self) -> str:
+        """One line."""
         return f"{plural(self.rows, 'row')} of {plural(len(self.fragments), 'fragment')} changed"
 
     def _lines(self) -> list[str]:

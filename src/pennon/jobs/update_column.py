@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from pennon.display import Displayed
 from pennon.engine import Engine
 from pennon.errors import InvalidArgument, InvalidFilter, PennonError, StoreUnavailable
 from pennon.format.column_update import ColumnFile, commit_column_update, discard_column_file, write_column_file
@@ -23,7 +24,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.shared.commit import log_commit
 from pennon.jobs.shared.retry import attempts
 from pennon.query.scan.execute import is_damage
-from pennon.text import plural, sql_identifier
+from pennon.wording import plural, sql_identifier
 
 AFTER, CHOSEN, BEFORE = "after", "chosen", "before"
 
@@ -44,7 +45,7 @@ class ColumnUpdate:
 
 
 @dataclass(frozen=True)
-class UpdatePlan:
+class UpdatePlan(Displayed):
     """How many rows get a value, and in which fragments."""
 
     rows: int

@@ -13,6 +13,7 @@ from typing import Any, cast
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, DamagedIndexWarning, DamagedTable, UnsupportedTable
+from pennon.events import Event, EventKind, emit
 from pennon.format.addresses import sorted_unique
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.row_set import RowSet, bitmap_of
@@ -178,14 +179,24 @@ class Catalog:
             on_column = self.indices.get(gone.column.path, ())
             self.indices[gone.column.path] = [kept for index in on_column if (kept := index.without(uuid)).segments]
             self.memory = {}  # a new one: what another thread works out right now goes to the old
-        fields = {"table": self.snapshot.uri, "index": name, "segment": uuid, "version": self.snapshot.version}
-        logger.warning("segment excluded, its fragments are scanned: %s", error.problem, extra=fields)
+        self._log_fallback(name, uuid, error.problem, len(gone.coverage), logging.WARNING)
         if isinstance(error, DamagedFile):
             warnings.warn(
                 f"index {name!r} of {self.snapshot.uri} is damaged and its fragments are scanned: {error}",
                 DamagedIndexWarning,
                 stacklevel=2,
             )
+
+    def _log_fallback(self, index: str, segment: str, reason: str, fragments: int, level: int = logging.INFO) -> None:
+        """Its fragments are scanned instead."""
+        uri, version = self.snapshot.uri, self.snapshot.version
+        message = f"segment {segment} of index {index!r} of {uri} is not used, its fragments are scanned: {reason}"
+        details = {"segment": segment, "reason": reason}
+        emit(
+            logger,
+            level,
+            Event(EventKind.FALLBACK, uri, message, (index,), version, {"fragments": fragments}, details),
+        )
 
     def _add(self, index: LogicalIndex) -> None:
         usable: list[UsableSegment] = []
@@ -195,6 +206,10 @@ class Catalog:
             kind = kind_of(segment)
             if reason or column is None or kind is None:
                 self.skipped.append(Skipped(index.name, segment.uuid, reason or ""))
+                self._log_fallback(index.name, segment.uuid, reason or "its column was dropped", len(segment.fragments))
+                if segment.base_id is not None and segment.root is None:
+                    problem = f"index {index.name!r} of {self.snapshot.uri} is not used: {reason}"
+                    warnings.warn(problem, DamagedIndexWarning, stacklevel=3)
                 continue
             if usable and (usable[0].kind, usable[0].column) != (kind, column):
                 self.skipped.append(Skipped(index.name, segment.uuid, "of another kind than others of its name"))

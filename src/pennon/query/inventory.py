@@ -8,11 +8,13 @@ from typing import Any
 
 from pyroaring import BitMap
 
+from pennon.display import Displayed, rows_table, section, text_table
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
-from pennon.index.registry import kind_of, why_unusable
+from pennon.index.registry import label_of, why_unusable
+from pennon.wording import human_bytes
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Index:
+class Index(Displayed):
     """A logical index: all segments of one name."""
 
     name: str
@@ -46,6 +48,7 @@ class Index:
 
     @property
     def size_bytes(self) -> int:
+        """The size of its files."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
@@ -58,6 +61,11 @@ class Index:
         """Share of the table's live rows that the index answers for."""
         return self.rows_covered / self.rows_total if self.rows_total else 1.0
 
+    @property
+    def created_at(self) -> datetime | None:
+        """When its newest segment was written; None where no writer recorded it."""
+        return max((segment.created_at for segment in self.segments if segment.created_at), default=None)
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON: instants as text."""
         segments = [
@@ -67,8 +75,41 @@ class Index:
         return asdict(self) | {"segments": segments, "size_bytes": self.size_bytes, "coverage": self.coverage}
 
 
+class IndexList(list[Index]):
+    """The indices of a table: a list, printed as a table with a line for each."""
+
+    HEADERS = ("name", "type", "columns", "segments", "coverage", "rows", "size", "created")
+
+    def __str__(self) -> str:
+        return text_table(self.HEADERS, self._rows()) if self else "no indices"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def to_html(self) -> str:
+        """As a notebook shows it."""
+        return rows_table(self.HEADERS, self._rows()) if self else section("no indices")
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                index.name,
+                index.type,
+                ", ".join(index.columns),
+                str(len(index.segments)),
+                f"{index.coverage:.1%}",
+                f"{index.rows_covered:,}",
+                human_bytes(index.size_bytes),
+                index.created_at.strftime("%Y-%m-%d") if index.created_at else "",
+            )
+            for index in self
+        ]
+
+
 @dataclass(frozen=True)
-class ReuseInfo:
+class ReuseInfo(Displayed):
     """The Fragment Reuse Index: deferred compactions, oldest first."""
 
     size_bytes: int
@@ -77,11 +118,18 @@ class ReuseInfo:
 
     @property
     def depth(self) -> int:
+        """Compactions that are recorded."""
         return len(self.versions)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"depth": self.depth, **asdict(self)}
 
 
 @dataclass(frozen=True)
 class ReuseVersionInfo:
+    """One deferred compaction: the version it read, and how many fragments became how many, in groups."""
+
     dataset_version: int
     groups: int
     old_fragments: int
@@ -104,9 +152,9 @@ def describe_reuse(snapshot: Snapshot) -> ReuseInfo | None:
     return ReuseInfo(reuse.size_bytes, reuse.tagged, versions)
 
 
-def list_indices(snapshot: Snapshot) -> list[Index]:
+def list_indices(snapshot: Snapshot) -> IndexList:
     reuse = read_fragment_reuse(snapshot)
-    return [_index(snapshot, index, reuse) for index in group_segments(snapshot.manifest.segments)]
+    return IndexList(_index(snapshot, index, reuse) for index in group_segments(snapshot.manifest.segments))
 
 
 def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None) -> Index:
@@ -133,11 +181,10 @@ def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None)
             )
         )
     first = index.segments[0]
-    kind = kind_of(first)
     columns = [snapshot.columns.by_id(field) for field in index.fields]
     return Index(
         name=index.name,
-        type=kind.label(snapshot, first) if kind else first.type_url.rpartition(".")[2] or "unknown",
+        type=label_of(snapshot, first),
         columns=tuple(column.path if column else "(dropped)" for column in columns),
         segments=tuple(segments),
         rows_covered=manifest.rows_in(covered),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from pennon.index.description import Bar
+from pennon.wording import percent
 
 BAR_AREA = 72
 
@@ -35,6 +36,17 @@ def bars(values: Sequence[Bar], label: str) -> str:
     return svg(BAR_AREA + 1, [*shapes, foot], label)
 
 
+def ranked(values: Sequence[Bar], label: str) -> str:
+    """A line for each bar: its label, the bar, and its value."""
+    most = max((bar.value for bar in values), default=0) or 1
+    lines = "".join(
+        f"<li><span>{escape(bar.label)}</span>{svg(8, [rect(0, 100 * bar.value / most, 0, 8, 'bar')], bar.title)}"
+        f"<span>{bar.value:,.0f}</span></li>"
+        for bar in values
+    )
+    return f'<ol class="ranked" aria-label="{escape(label)}">{lines}</ol>'
+
+
 def meter(share: float, style: str) -> str:
     """How much of a whole, as a thin bar."""
-    return svg(6, [rect(0, 100, 0, 6, "rail"), rect(0, 100 * share, 0, 6, style)], f"{share:.0%}")
+    return svg(6, [rect(0, 100, 0, 6, "rail"), rect(0, 100 * share, 0, 6, style)], percent(share))

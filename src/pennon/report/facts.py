@@ -17,7 +17,7 @@ from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
-from pennon.index.registry import kind_of
+from pennon.index.registry import label_of
 from pennon.jobs.maintain import Decision, MaintenancePolicy, maintain
 from pennon.jobs.shared.budget import task_memory
 from pennon.query.inventory import Index, ReuseInfo, Segment, describe_reuse, list_indices
@@ -247,7 +247,6 @@ def _out_of_use(snapshot: Snapshot) -> list[Index]:
         )
         columns = [snapshot.columns.by_id(field) for field in index.fields]
         names = tuple(column.path if column else "(dropped)" for column in columns)
-        kind = kind_of(index.segments[0])
-        label = kind.label(snapshot, index.segments[0]) if kind else "unknown"
+        label = label_of(snapshot, index.segments[0])
         found.append(Index(index.name, label, names, segments, 0, rows, tuple(manifest.live)))
     return found

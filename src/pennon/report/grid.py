@@ -1,8 +1,9 @@
-"""Fragments as the columns of a picture: one each, or neighbors together where a table has very many."""
+"""Fragments as the columns of a picture: one each, or neighbors together where a table has very many. A column is as
+wide as its share of the live rows, so that widths in the picture are the shares that queries see."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +15,8 @@ from pyroaring import BitMap
 from pennon.format.manifest import Manifest
 
 MAX_COLUMNS = 120
+# In percent; two pixels on a laptop.
+THINNEST = 0.25
 
 Shares = tuple[float, ...]
 
@@ -37,6 +40,30 @@ class Column:
         if self.fragments == 1:
             return f"fragment {self.first}"
         return f"{self.fragments:,} fragments, {self.first} to {self.last}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Where columns begin and end, in percent of the picture's width."""
+
+    edges: tuple[float, ...]
+
+    @classmethod
+    def of(cls, columns: Sequence[Column]) -> Scale:
+        """By live rows; columns are alike where there are none."""
+        rows = np.array([column.live for column in columns], dtype=np.float64)
+        total = rows.sum()
+        widths = 100 * rows / total if total else np.full(len(columns), 100 / max(1, len(columns)))
+        return cls((0.0, *np.minimum(np.cumsum(widths), 100.0).tolist()))
+
+    def span(self, first: int, last: int) -> tuple[float, float]:
+        """Left end and width of some columns. What has next to no rows is drawn at least as a thin line."""
+        left, right = self.edges[first], self.edges[last + 1]
+        width = max(right - left, THINNEST)
+        return min(left, 100 - width), width
+
+    def middle(self, column: int) -> float:
+        return (self.edges[column] + self.edges[column + 1]) / 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, IndexSegment
 from pennon.format.manifest import Manifest, manifest_paths, read_manifest
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import trusted_coverage
-from pennon.text import plural
+from pennon.wording import plural
 
 MAX_VERSIONS = 50
 # Manifests of a table with many fragments take long to read, so fewer are read.

@@ -25,7 +25,7 @@ class Inspection:
 
 def inspect(snapshot: Snapshot, segment: IndexSegment, *, open_: bool) -> Inspection:
     """Reads what a query reads first: a lookup, or centroids. Never from the cache, which outlives the files."""
-    if not open_ or segment.base_id is not None:
+    if not open_:
         return Inspection(opened=False)
     damage = file_damage(snapshot.store, segment)
     if damage:

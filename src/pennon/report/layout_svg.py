@@ -1,4 +1,5 @@
-"""The layout of a table: fragments as columns, each index a lane, each segment a bar over the fragments it covers."""
+"""The layout of a table: fragments as columns as wide as their rows, each index a lane, each segment a bar over the
+fragments it covers."""
 
 from __future__ import annotations
 
@@ -9,20 +10,19 @@ from itertools import groupby
 
 from pennon.report.charts import rect, svg
 from pennon.report.facts import IndexFacts, SegmentFacts, TableFacts
-from pennon.report.grid import Column, Shares
-from pennon.report.summary import percent
-from pennon.text import plural
+from pennon.report.grid import Column, Scale, Shares
+from pennon.wording import percent, plural
 
-ROWS_HEIGHT = 104
+ROWS_HEIGHT = 64
 LABEL_HEIGHT = 16
 TRACK, TRACK_GAP = 20, 5
 MAX_TRACKS = 8
 MAX_LANES = 60
-MAX_TICKS = 7
-# With so few columns each says how many rows it has.
-LABELLED_COLUMNS = 10
+# In percent of the width: columns at least so wide are labeled with their rows, ids of fragments are so far apart, and
+# narrower pieces are drawn without edges, which would hide them.
+LABELED_WIDTH, TICK_DISTANCE, EDGED_WIDTH = 12.0, 9.0, 1.0
 
-# Colour is never alone: what is wrong has a texture of its own. Used by every drawing of the page.
+# Color is never alone: what is wrong has a texture of its own. Used by every drawing of the page.
 PATTERNS = """<svg class="patterns" width="0" height="0" aria-hidden="true"><defs>
 <pattern id="uncovered" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">\
 <rect class="p-uncovered" width="7" height="7"/><rect class="p-uncovered-line" width="2" height="7"/></pattern>
@@ -35,8 +35,8 @@ PATTERNS = """<svg class="patterns" width="0" height="0" aria-hidden="true"><def
 </defs></svg>"""
 
 LEGEND = (
-    ("live", "live rows"),
-    ("deleted", "deleted rows"),
+    ("live", "live rows, by width"),
+    ("deleted", "deleted share of a fragment, by height"),
     ("segment a", "segment"),
     ("segment b", "the next segment"),
     ("uncovered", "uncovered: scanned"),
@@ -54,9 +54,10 @@ def picture(facts: TableFacts) -> str:
     label = f'<strong>Fragments</strong><span class="quiet">{facts.fragments:,}</span>'
     if facts.fragments > len(facts.columns):
         label += f'<span class="quiet">about {facts.columns[0].fragments:,} a column</span>'
-    lanes = [_lane(label, _fragments(facts.columns) + _axis(facts.columns))]
+    scale = Scale.of(facts.columns)
+    lanes = [_lane(label, _fragments(facts.columns, scale) + _axis(facts.columns, scale))]
     for number, index in enumerate(facts.indices[:MAX_LANES], 1):
-        lanes.append(_lane(_index_label(number, index), _index(index, facts.columns)))
+        lanes.append(_lane(_index_label(number, index), _index(index, facts.columns, scale)))
     if len(facts.indices) > MAX_LANES:
         lanes.append(f'<p class="quiet">and {len(facts.indices) - MAX_LANES:,} more indices</p>')
     return f'<div class="picture">{"".join(lanes)}</div>{_legend(facts)}'
@@ -67,12 +68,12 @@ def _lane(label: str, drawing: str) -> str:
 
 
 def _index_label(number: int, index: IndexFacts) -> str:
-    style, said = "good" if not index.uncovered_fragments else "warn", percent(index.coverage)
+    style, text = "good" if not index.uncovered_fragments else "warn", percent(index.coverage)
     if index.foreign:
-        style, said = "", "not used"
+        style, text = "", "not used"
     return (
         f'<a href="#index-{number}"><strong>{escape(index.name)}</strong></a>'
-        f'<span class="quiet">{escape(index.type)}</span><span class="chip {style}">{said}</span>'
+        f'<span class="quiet">{escape(index.type)}</span><span class="chip {style}">{text}</span>'
     )
 
 
@@ -103,29 +104,32 @@ def _swatch(style: str) -> str:
     return f'<svg width="16" height="12" aria-hidden="true">{under}{over}</svg>'
 
 
-def _fragments(columns: Sequence[Column]) -> str:
-    most, width = max(column.rows for column in columns) or 1, 100 / len(columns)
-    gap = 0.08 * width if len(columns) <= LABELLED_COLUMNS * 6 else 0.0
-    labelled = len(columns) <= LABELLED_COLUMNS
+def _fragments(columns: Sequence[Column], scale: Scale) -> str:
     area = ROWS_HEIGHT - LABEL_HEIGHT
     shapes: list[str] = []
     for at, column in enumerate(columns):
-        full, live = area * column.rows / most, area * column.live / most
-        x, wide = at * width + gap, width - 2 * gap
-        shapes.append(rect(x, wide, ROWS_HEIGHT - live, live, "live"))
-        if column.deleted:
-            shapes.append(rect(x, wide, ROWS_HEIGHT - full, max(2.0, full - live), "deleted"))
-        if labelled:
-            place = f'x="{(at + 0.5) * width:.3f}%" y="{ROWS_HEIGHT - full - 5:.1f}"'
+        x, width = scale.span(at, at)
+        edged = " edged" if width >= EDGED_WIDTH else ""
+        gone = min(area, max(2.0, area * _deleted_share(column))) if column.deleted else 0.0
+        shapes.append(rect(x, width, LABEL_HEIGHT + gone, area - gone, f"live{edged}"))
+        if gone:
+            shapes.append(rect(x, width, LABEL_HEIGHT, gone, f"deleted{edged}"))
+        if width >= LABELED_WIDTH:
+            place = f'x="{scale.middle(at):.3f}%" y="{LABEL_HEIGHT - 5:.1f}"'
             shapes.append(f'<text class="figure" {place}>{short(column.live)}</text>')
-        shapes.append(rect(at * width, width, 0, ROWS_HEIGHT, "hover", _column_title(column)))
-    return svg(ROWS_HEIGHT, shapes, "Rows of each fragment, live and deleted")
+        shapes.append(rect(x, width, 0, ROWS_HEIGHT, "hover", _column_title(column)))
+    return svg(ROWS_HEIGHT, shapes, "Fragments by their share of the live rows, with the share of deleted rows in each")
+
+
+def _deleted_share(column: Column) -> float:
+    return column.deleted / max(column.rows, 1)  # a damaged manifest may record no rows
 
 
 def _column_title(column: Column) -> str:
-    said = f"{column.label}: {plural(column.live, 'row')}"
-    share = column.deleted / max(column.rows, 1)  # a damaged manifest may well say that there are none
-    return said + (f", {column.deleted:,} deleted ({percent(share)})" if column.deleted else "")
+    share = _deleted_share(column)
+    return f"{column.label}: {plural(column.live, 'row')}" + (
+        f", {column.deleted:,} deleted ({percent(share)})" if column.deleted else ""
+    )
 
 
 def short(count: int) -> str:
@@ -136,12 +140,14 @@ def short(count: int) -> str:
     return str(count)
 
 
-def _axis(columns: Sequence[Column]) -> str:
-    width, step = 100 / len(columns), -(-len(columns) // MAX_TICKS)
-    ticks = [
-        f'<text class="tick" x="{(at + 0.5) * width:.3f}%" y="14">{columns[at].first}</text>'
-        for at in range(0, len(columns), step)
-    ]
+def _axis(columns: Sequence[Column], scale: Scale) -> str:
+    ticks: list[str] = []
+    last = -TICK_DISTANCE
+    for at, column in enumerate(columns):
+        middle = scale.middle(at)
+        if middle - last >= TICK_DISTANCE:
+            ticks.append(f'<text class="tick" x="{middle:.3f}%" y="14">{column.first}</text>')
+            last = middle
     return svg(18, ticks, "Fragment ids")
 
 
@@ -154,53 +160,50 @@ class _Run:
     share: float
 
 
-def _index(index: IndexFacts, columns: Sequence[Column]) -> str:
+def _index(index: IndexFacts, columns: Sequence[Column], scale: Scale) -> str:
     tracks = _tracks(index.segments)
     height = len(tracks) * (TRACK + TRACK_GAP) + TRACK_GAP
-    width = 100 / len(columns)
     shapes = [rect(0, 100, 0, height, "lane-ground")]
     for run in _runs(() if index.foreign else index.uncovered):
         part = max(4.0, height * run.share)
         title = f"{_named(columns, run)}: {percent(run.share)} of the rows not covered, queries scan them"
-        shapes.append(
-            rect(run.first * width, (run.last - run.first + 1) * width, height - part, part, "uncovered", title)
-        )
+        shapes.append(rect(*scale.span(run.first, run.last), height - part, part, "uncovered", title))
     order = {facts.segment.uuid: at for at, facts in enumerate(index.segments)}
     for row, track in enumerate(tracks):
         for facts in track:
             shade = "ab"[order[facts.segment.uuid] % 2]
-            shapes += _bar(facts, columns, TRACK_GAP + row * (TRACK + TRACK_GAP), shade)
+            shapes += _bar(facts, columns, scale, TRACK_GAP + row * (TRACK + TRACK_GAP), shade)
     for run in _runs(index.overlap):
         title = f"{_named(columns, run)}: covered by several segments"
-        shapes.append(rect(run.first * width, (run.last - run.first + 1) * width, 0, height, "overlap", title))
+        shapes.append(rect(*scale.span(run.first, run.last), 0, height, "overlap", title))
     return svg(height, shapes, f"Segments of {index.name} over the fragments they cover")
 
 
-def _bar(facts: SegmentFacts, columns: Sequence[Column], y: float, shade: str) -> Iterator[str]:
-    width = 100 / len(columns)
+def _bar(facts: SegmentFacts, columns: Sequence[Column], scale: Scale, y: float, shade: str) -> Iterator[str]:
     style = _style(facts, shade)
     runs = list(_runs(facts.covered))
     if len(runs) > 1:
-        left, right = (runs[0].first + 0.5) * width, (runs[-1].last + 0.5) * width
+        left, right = scale.middle(runs[0].first), scale.middle(runs[-1].last)
         yield rect(left, right - left, y + TRACK / 2 - 1, 2, f"{style} thread")
     for run in runs:
-        yield _piece(run, width, y, style, _title(facts, columns, run, "covers"))
+        yield _piece(run, scale, y, style, _title(facts, columns, run, "covers"))
     for run in _runs(facts.moved):
-        yield _piece(run, width, y, "moved", _title(facts, columns, run, "reaches through the Fragment Reuse Index"))
+        yield _piece(run, scale, y, "moved", _title(facts, columns, run, "reaches through the Fragment Reuse Index"))
     for run in _runs(facts.stale):
-        yield _piece(run, width, y, "stale", _title(facts, columns, run, "still has old values of"))
+        yield _piece(run, scale, y, "stale", _title(facts, columns, run, "still has old values of"))
     if facts.damaged and runs:
-        middle = (runs[0].first + (runs[0].last - runs[0].first + 1) / 2) * width
-        yield f'<text class="mark" x="{middle:.3f}%" y="{y + TRACK - 5:.1f}">!</text>'
+        x, width = scale.span(runs[0].first, runs[0].last)
+        yield f'<text class="mark" x="{x + width / 2:.3f}%" y="{y + TRACK - 5:.1f}">!</text>'
 
 
 def _style(facts: SegmentFacts, shade: str) -> str:
     return f"segment {shade}" if facts.used else "damaged" if facts.damaged else "unused"
 
 
-def _piece(run: _Run, width: float, y: float, style: str, title: str) -> str:
+def _piece(run: _Run, scale: Scale, y: float, style: str, title: str) -> str:
     height = max(3.0, TRACK * run.share)
-    return rect(run.first * width, (run.last - run.first + 1) * width, y + TRACK - height, height, style, title)
+    x, width = scale.span(run.first, run.last)
+    return rect(x, width, y + TRACK - height, height, style if width >= EDGED_WIDTH else f"{style} thin", title)
 
 
 def _title(facts: SegmentFacts, columns: Sequence[Column], run: _Run, verb: str) -> str:

@@ -8,12 +8,12 @@ from datetime import datetime
 from html import escape
 
 from pennon.index.description import Chart
-from pennon.report.charts import bars, meter
+from pennon.report.charts import bars, meter, ranked
 from pennon.report.facts import IndexFacts, SegmentFacts, TableFacts
 from pennon.report.layout_svg import PATTERNS, picture
 from pennon.report.style import STYLE
-from pennon.report.summary import Level, headline, level, notices, percent
-from pennon.text import human_bytes, plural
+from pennon.report.summary import Level, headline, level, notices
+from pennon.wording import human_bytes, percent, plural
 
 # Rows of a table that are shown at once, and at all.
 FOLDED_ROWS, MAX_ROWS = 12, 300
@@ -52,26 +52,26 @@ def _section(title: str, body: str) -> str:
 
 def _head(facts: TableFacts, name: str) -> str:
     ids = ", stable row ids" if facts.stable_row_ids else ""
-    told = "".join(f'<li class="{notice.level}">{escape(notice.text)}</li>' for notice in notices(facts))
+    listed = "".join(f'<li class="{notice.level}">{escape(notice.text)}</li>' for notice in notices(facts))
     return (
         f'<header><p class="eyebrow">Pennon index report</p><h1>{escape(name)}</h1>'
         f'<p class="where"><code>{escape(facts.uri)}</code></p>'
         f'<p class="where">version {facts.version}{ids}, {_time(facts.read_at)}</p>'
         f'<p class="headline {level(facts)}">{escape(headline(facts))}</p>{_tiles(facts)}</header>\n'
-        + (f'<ul class="notices">{told}</ul>\n' if told else "")
+        + (f'<ul class="notices">{listed}</ul>\n' if listed else "")
     )
 
 
 def _tiles(facts: TableFacts) -> str:
     segments = sum(len(index.segments) for index in facts.indices)
     files = sum(segment.segment.files for index in facts.indices for segment in index.segments)
-    moves = plural(facts.reuse.depth, "move") if facts.reuse else "none"
+    compactions = plural(facts.reuse.depth, "compaction") if facts.reuse else "none"
     tiles = (
         ("Live rows", f"{facts.rows:,}", f"{facts.deleted:,} deleted, {percent(facts.deleted_share)}"),
         ("Fragments", f"{facts.fragments:,}", f"{facts.rows / max(1, facts.fragments):,.0f} rows on average"),
         ("Indices", f"{len(facts.indices):,}", plural(segments, "segment")),
         ("Index files", human_bytes(sum(index.size_bytes for index in facts.indices)), plural(files, "file")),
-        ("Reuse index", moves, human_bytes(facts.reuse.size_bytes) if facts.reuse else ""),
+        ("Fragment reuse", compactions, human_bytes(facts.reuse.size_bytes) if facts.reuse else ""),
     )
     return f'<dl class="tiles">{"".join(_tile(*tile) for tile in tiles)}</dl>'
 
@@ -83,15 +83,15 @@ def _tile(name: str, value: str, note: str) -> str:
 
 def _decisions(facts: TableFacts) -> str:
     if facts.decisions_problem:
-        return f'<div class="card"><p>It cannot be told: {escape(facts.decisions_problem)}</p></div>'
+        return f'<div class="card"><p>Unknown: {escape(facts.decisions_problem)}</p></div>'
     columns = (_Column("step", "fixed"), _Column("", "fixed"), _Column("why", "wide"))
     rows = [
         (escape(each.step), _chip("due", Level.WARN) if each.due else _chip("not due"), escape(each.reason))
         for each in facts.decisions
     ]
     newer = facts.decisions_version != facts.version
-    said = f'<p class="quiet">At the newest version, {facts.decisions_version}.</p>' if newer else ""
-    return f'<div class="card">{said}{_table(columns, rows, "stack")}</div>'
+    at = f'<p class="quiet">At the newest version, {facts.decisions_version}.</p>' if newer else ""
+    return f'<div class="card">{at}{_table(columns, rows, "stack")}</div>'
 
 
 def _index(number: int, index: IndexFacts) -> str:
@@ -123,8 +123,8 @@ def _segments(segments: Sequence[SegmentFacts]) -> str:
         _Column("rows", "number"),
         _Column("size", "number"),
         _Column("files", "number"),
-        _Column("of version", "number"),
-        _Column("made", "fixed late"),
+        _Column("built at version", "number"),
+        _Column("created", "fixed late"),
     )
     rows = [
         (
@@ -146,14 +146,14 @@ def _state(facts: SegmentFacts) -> str:
     if facts.problem:
         chip = _chip("damaged", Level.BAD) if facts.damaged else _chip("not used", Level.WARN)
         return f"{chip} {escape(facts.problem)}"
-    said: list[str] = []
+    chips: list[str] = []
     if facts.segment.moves_behind:
-        said.append(_chip(f"{plural(facts.segment.moves_behind, 'move')} behind", Level.WARN))
+        chips.append(_chip(f"{plural(facts.segment.moves_behind, 'compaction')} behind", Level.WARN))
     if facts.stale_fragments:
-        said.append(_chip(f"old values of {plural(facts.stale_fragments, 'fragment')}", Level.WARN))
+        chips.append(_chip(f"old values of {plural(facts.stale_fragments, 'fragment')}", Level.WARN))
     if not facts.segment.fragments:
-        said.append(_chip("covers nothing", Level.WARN))
-    return " ".join(said) or (_chip("in use", Level.GOOD) if facts.opened else _chip("not opened"))
+        chips.append(_chip("covers nothing", Level.WARN))
+    return " ".join(chips) or (_chip("in use", Level.GOOD) if facts.opened else _chip("not opened"))
 
 
 def _balance(segments: Sequence[SegmentFacts]) -> str:
@@ -167,10 +167,24 @@ def _balance(segments: Sequence[SegmentFacts]) -> str:
 
 def _chart(facts: SegmentFacts, chart: Chart, *, several: bool) -> str:
     of = f" of {escape(facts.segment.uuid[:8])}" if several else ""
-    drawn = bars(chart.bars, chart.label) if chart.bars else ""
+    draw = ranked if chart.ranked else bars
+    drawn = draw(chart.bars, chart.label) if chart.bars else ""
     ends = "".join(f"<span>{escape(end)}</span>" for end in chart.ends or ())
     scale = f'<div class="scale">{ends}</div>' if ends else ""
-    return f"<div><h4>{escape(chart.title)}{of}</h4>{drawn}{scale}<p>{escape(chart.text)}</p></div>"
+    text = f"<p>{escape(chart.text)}</p>" if chart.text else ""
+    return f"<div><h4>{escape(chart.title)}{of}</h4>{_measures(facts)}{drawn}{scale}{text}</div>"
+
+
+def _measures(facts: SegmentFacts) -> str:
+    shown = "".join(
+        f"<div><dt>{escape(name.replace('_', ' '))}</dt><dd>{_figure(value)}</dd></div>"
+        for name, value in facts.description.measures.items()
+    )
+    return f'<dl class="facts measures">{shown}</dl>' if shown else ""
+
+
+def _figure(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def _reuse(facts: TableFacts) -> str:
@@ -179,27 +193,27 @@ def _reuse(facts: TableFacts) -> str:
     if facts.reuse is None:
         return '<p class="quiet">None: no deferred compaction is outstanding.</p>'
     tagged = ", in the tagged form" if facts.reuse.tagged else ""
-    said = f"{plural(facts.reuse.depth, 'move')} recorded, {human_bytes(facts.reuse.size_bytes)}{tagged}."
+    size = f"{plural(facts.reuse.depth, 'compaction')} recorded, {human_bytes(facts.reuse.size_bytes)}{tagged}."
     columns = tuple(_Column(name, "number") for name in ("of version", "groups", "old fragments", "new fragments"))
     rows = [
         (str(v.dataset_version), f"{v.groups:,}", f"{v.old_fragments:,}", f"{v.new_fragments:,}")
         for v in reversed(facts.reuse.versions)
     ]
-    return f'<div class="card"><p>{escape(said)}</p>{_table(columns, rows, "narrow")}</div>'
+    return f'<div class="card"><p>{escape(size)}</p>{_table(columns, rows, "narrow")}</div>'
 
 
 def _history(facts: TableFacts) -> str:
     history = facts.history
-    said = f"By {plural(history.versions_read, 'manifest')}, from version {history.oldest} to {facts.version}"
+    read = f"From {plural(history.versions_read, 'manifest')}, versions {history.oldest} to {facts.version}"
     left = history.versions_there - history.versions_read
-    said += f"; {left:,} older not read." if left else "."
+    read += f"; {left:,} older not read." if left else "."
     if not history.events:
-        return f'<p class="quiet">{escape(said)} No index changed in them.</p>'
+        return f'<p class="quiet">{escape(read)} No index changed in them.</p>'
     columns = (_Column("version", "number"), _Column("index", "fixed"), _Column("what", "wide"), _Column("at", "fixed"))
     rows = [
         (f"{event.version:,}", escape(event.index), escape(event.what), _time(event.when)) for event in history.events
     ]
-    return f'<div class="card"><p class="quiet">{escape(said)}</p>{_table(columns, rows, "stack")}</div>'
+    return f'<div class="card"><p class="quiet">{escape(read)}</p>{_table(columns, rows, "stack")}</div>'
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,7 @@ svg { display: block; overflow: visible; }
 .lane-label > a, .lane-label > strong { flex-basis: 100%; }
 .lane-label .quiet { font-size: 13px; }
 .live, .hover { shape-rendering: crispEdges; } .live { fill: var(--live); } .deleted { fill: url(#deleted); }
+.edged { stroke: var(--surface); stroke-width: 1.5; }
 .segment, .damaged { stroke: var(--seg-edge); stroke-width: 1.5; rx: 3px; }
 .segment.a { fill: var(--seg-a); } .segment.b { fill: var(--seg-b); }
 .damaged { fill: var(--bad-soft); stroke: var(--bad-line); stroke-dasharray: 4 2; }
@@ -81,6 +82,7 @@ svg { display: block; overflow: visible; }
 .damaged.unused { fill: var(--surface); stroke: var(--quiet); stroke-dasharray: 4 2; rx: 3px; }
 .thread { fill: var(--bad-line); }
 .mark { fill: var(--bad); font-weight: 700; font-size: 13px; text-anchor: middle; pointer-events: none; }
+.thin.segment, .thin.damaged, .thin.stale { stroke: none; rx: 0; } .thin.damaged { fill: var(--bad-line); }
 .moved { fill: url(#moved); }
 .stale { fill: url(#stale); stroke: var(--stale-line); rx: 3px; }
 .overlap { fill: none; stroke: var(--bad-line); stroke-width: 2; rx: 3px; pointer-events: visible; }
@@ -118,6 +120,12 @@ th:last-child, td:last-child { padding-right: 0; }
 .charts h4 { margin-top: 18px; }
 .scale { display: flex; justify-content: space-between; color: var(--quiet); font-size: 12.5px; margin-top: 3px;
   font-variant-numeric: tabular-nums; }
+.ranked { list-style: none; margin: 6px 0 0; padding: 0; display: grid; gap: 4px; font-size: 13px; }
+.ranked li { display: grid; grid-template-columns: minmax(56px, 28%) minmax(0, 1fr) auto; gap: 10px;
+  align-items: center; }
+.ranked span:first-child { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.ranked span:last-child { font-variant-numeric: tabular-nums; color: var(--quiet); min-width: 48px; text-align: right; }
+.measures { margin: 2px 0 6px; gap: 2px 16px; font-size: 13px; }
 .charts p { font-size: 13.5px; color: var(--quiet); margin-top: 6px; }
 details summary { cursor: pointer; color: var(--accent); font-size: 14px; padding: 8px 0 0; }
 footer { margin-top: 44px; color: var(--quiet); font-size: 13px; }

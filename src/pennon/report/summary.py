@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pennon.report.facts import IndexFacts, TableFacts
-from pennon.text import plural
+from pennon.wording import joined_names, percent, plural
 
 # Beyond this share, reading deleted rows is worth a word.
 MANY_DELETED = 0.1
@@ -31,13 +31,6 @@ class Notice:
     text: str
 
 
-def percent(share: float) -> str:
-    """Only all is 100%, and only nothing is 0%."""
-    if share in (0.0, 1.0):
-        return f"{share:.0%}"
-    return f"{min(max(share, 0.001), 0.999):.1%}"
-
-
 def level(facts: TableFacts) -> Level:
     found = {notice.level for notice in notices(facts)}
     return next((worst for worst in (Level.BAD, Level.WARN) if worst in found), Level.GOOD)
@@ -48,24 +41,28 @@ def headline(facts: TableFacts) -> str:
 
 
 def notices(facts: TableFacts) -> tuple[Notice, ...]:
-    found = [notice for index in facts.indices for notice in _of_index(index)]
+    """What is wrong, worst first. Indices of which the same is wrong share a notice."""
+    by_problem: dict[tuple[Level, str], list[str]] = {}
+    for index in facts.indices:
+        for level_, problem in _of_index(index):
+            by_problem.setdefault((level_, problem), []).append(index.name)
+    found = [Notice(level_, f"{joined_names(names)}: {problem}") for (level_, problem), names in by_problem.items()]
     if facts.reuse_problem:
         text = f"The Fragment Reuse Index cannot be read, so no index can be used: {facts.reuse_problem}."
         found.insert(0, Notice(Level.BAD, text))
     if facts.deleted_share >= MANY_DELETED:
-        said = f"{percent(facts.deleted_share)} of the stored rows are deleted and are read over by every scan."
-        found.append(Notice(Level.WARN, said))
+        text = f"{percent(facts.deleted_share)} of the stored rows are deleted, and every scan skips over them."
+        found.append(Notice(Level.WARN, text))
     return tuple(sorted(found, key=lambda notice: _ORDER.index(notice.level)))
 
 
-def _of_index(index: IndexFacts) -> Iterator[Notice]:
+def _of_index(index: IndexFacts) -> Iterator[tuple[Level, str]]:
     if index.foreign:
-        text = f"{index.name}: Pennon does not use it ({index.segments[0].problem}). Other readers may."
-        yield Notice(Level.NOTE, text)
+        yield Level.NOTE, f"not used by Pennon ({index.segments[0].problem}). Other readers may use it."
         return
     harm, costs = list(_harm(index)), list(_costs(index))
     if harm or costs:
-        yield Notice(Level.BAD if harm else Level.WARN, f"{index.name}: {'; '.join([*harm, *costs])}.")
+        yield Level.BAD if harm else Level.WARN, f"{'; '.join([*harm, *costs])}."
 
 
 def _harm(index: IndexFacts) -> Iterator[str]:
@@ -74,7 +71,7 @@ def _harm(index: IndexFacts) -> Iterator[str]:
         yield f"{plural(len(damaged), 'segment')} cannot be read ({damaged[0].problem})"
     if index.overlapping_fragments:
         over = plural(index.overlapping_fragments, "fragment")
-        yield f"several segments cover the same {over}, where pylance may err; optimize it"
+        yield f"several segments cover the same {over}, for which pylance may answer wrongly; optimize the index"
 
 
 def _costs(index: IndexFacts) -> Iterator[str]:
@@ -103,17 +100,14 @@ def _coverage(facts: TableFacts) -> str:
     whole, total = len(known) - len(short), len(known)
     if not short:
         return "The only index covers all rows." if total == 1 else f"All {total:,} indices cover all rows."
-    lacking = [f"{index.name} leaves {percent(1 - index.coverage)} uncovered" for index in short[:2]]
-    if len(short) > len(lacking):
-        lacking.append(f"{len(short) - len(lacking):,} more have gaps")
-    cover = "covers" if whole == 1 else "cover"
-    said = "The only index has gaps" if total == 1 else f"{whole:,} of {total:,} indices {cover} all rows"
-    return f"{said}; {_listed(lacking)}."
+    if total == 1:
+        return "The only index does not cover all rows."
+    return f"{whole:,} of {total:,} indices {'covers' if whole == 1 else 'cover'} all rows."
 
 
 def _plan(facts: TableFacts) -> str:
     if facts.decisions_problem:
-        return "What maintain would do cannot be told."
+        return "What maintain would do is unknown."
     due = [decision.step for decision in facts.decisions if decision.due]
     return f"Maintain would {_listed(due)}." if due else "Maintain has nothing to do."
 

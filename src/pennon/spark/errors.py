@@ -1,4 +1,4 @@
-"""Errors as one line: Spark prints the traceback of whatever a data source or a function raises."""
+"""Errors in one line: Spark prints the traceback of every error of a data source or a function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pennon.errors import PennonError
 
 @contextmanager
 def without_traceback() -> Generator[None]:
-    """Raise errors of Pennon again without their causes and tracebacks."""
+    """Re-raise Pennon's errors without their causes and tracebacks."""
     try:
         yield
     except PennonError as error:

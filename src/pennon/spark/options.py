@@ -1,4 +1,4 @@
-"""What can be set on a read or a write of the data source."""
+"""The options of reads and writes of the data source."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pennon.errors import InvalidArgument
 from pennon.format.store import Location
 from pennon.query.scan.tasks import ROWS_PER_PART
-from pennon.text import did_you_mean
+from pennon.wording import did_you_mean
 
-# Spark hands over keys in lower case.
+# Spark passes keys in lower case.
 STORAGE = "storage."
-# The same for Pennon. Spark hides in its plans what is called secret, and does not know other names of credentials.
+# The same for Pennon. In its plans, Spark hides options with "secret" in their name, and does not recognize other names
+# of credentials.
 SECRET_STORAGE = f"{STORAGE}secret."
 READING = (
     "version",
@@ -51,7 +52,7 @@ class WriteOptions:
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Options of writes are passed over, because a view or a table of Spark's carries both."""
+    """Options of writes are ignored, because a view or a table of Spark has both."""
     location = _location(options)
     return ReadOptions(
         location,
@@ -83,14 +84,14 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
 
 def _location(options: Mapping[str, str]) -> Location:
     known = ("path", *READING, *WRITING)
-    if "owner" in options:  # Spark's CREATE TABLE adds it, and later gives sources in Python no options at all
-        raise InvalidArgument("Spark's catalog cannot hold tables of the format pennon", VIEW)
+    if "owner" in options:  # Spark's CREATE TABLE adds it, and later passes no options to Python sources
+        raise InvalidArgument("Spark's catalog does not support tables of the format pennon", VIEW)
     for name in options:
         if name not in known and not name.startswith(STORAGE):
             raise InvalidArgument(f"there is no option {name!r}", did_you_mean(name, (*known, f"{STORAGE}<key>")))
     if not options.get("path"):
         raise InvalidArgument(
-            "no table is named", f"Give its address to load() or save(), or as the option path. {VIEW}"
+            "the address of the table is missing", f"Pass it to load() or save(), or as the option path. {VIEW}"
         )
     storage = {name: value for name, value in options.items() if name.startswith(STORAGE)}
     bare = {name.removeprefix(SECRET_STORAGE).removeprefix(STORAGE): value for name, value in storage.items()}
@@ -138,7 +139,7 @@ def _vectors(text: str | None) -> tuple[tuple[str, int], ...]:
         if item.strip():
             if not name or not size.isdecimal() or int(size) < 1:
                 raise InvalidArgument(
-                    f"the option vector_columns must give each column its dimension, not {item.strip()!r}",
+                    f"the option vector_columns must list columns with their dimensions, not {item.strip()!r}",
                     "Write embedding:128",
                 )
             found.append((name, int(size)))

@@ -1,8 +1,8 @@
-"""Spark's filters in Pennon's filter language, where both mean the same.
+"""Translates Spark's filters to Pennon's filter language.
 
 Spark's order of floats and times is not Lance's: all NaNs are equal and the greatest, both zeros are equal, and times
-end at the microsecond. Filters on such columns are written so that they hold every row Spark keeps, and Spark checks
-them again. What cannot be written at all is left to Spark.
+have microseconds. Filters on such columns are translated so that they select every row that Spark keeps, and Spark
+checks them again. Filters that cannot be translated are left to Spark.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql import datasource as ds
 
 from pennon.format.rows import ADDRESS, ROW_ID
-from pennon.text import sql_identifier
+from pennon.wording import sql_identifier
 
-# Lance reads decimals exactly up to this many digits, and takes some instants to nanoseconds on its way.
+# Lance parses decimals exactly up to this many digits, and converts some timestamps through nanoseconds.
 DECIMAL_DIGITS = 15
 FIRST_INSTANT, LAST_INSTANT = datetime(1700, 1, 1, tzinfo=UTC), datetime(2250, 1, 1, tzinfo=UTC)
 # Longer lists of floats and nanoseconds are left to Spark.
@@ -45,14 +45,14 @@ _OPPOSITE = {"=": "!=", ">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 
 @dataclass(frozen=True)
 class Pushed:
-    """A filter in SQL. When not exact it may hold more rows than Spark's, and Spark must check them."""
+    """A filter in SQL. When not exact, it may select more rows than Spark's, and Spark must check them."""
 
     sql: str
     exact: bool = True
 
 
 def push(filter: ds.Filter, schema: pa.Schema) -> Pushed | None:
-    """What becomes of a filter of Spark's on a table; None if nothing does."""
+    """Translate a filter of Spark on a table; None if it cannot be translated."""
     negated = isinstance(filter, ds.Not)
     inner: Any = filter.child if isinstance(filter, ds.Not) else filter
     column = _column(getattr(inner, "attribute", ()), schema)
@@ -77,7 +77,7 @@ def push(filter: ds.Filter, schema: pa.Schema) -> Pushed | None:
 
 
 def conjunction(conditions: Iterable[str]) -> str | None:
-    # A line of its own, lest a comment at the end of a user's filter swallow the parenthesis.
+    # A line break, so that a comment at the end of a user's filter does not hide the parenthesis.
     return (
         " AND ".join(f"({condition}\n)" if "--" in condition else f"({condition})" for condition in conditions) or None
     )
@@ -85,7 +85,7 @@ def conjunction(conditions: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column by its quoted path, and what can be said about it."""
+    """A column by its quoted path, and the conditions on it."""
 
     name: str
     type: pa.DataType
@@ -129,11 +129,11 @@ class _Column:
 
     @property
     def _floats(self) -> bool:
-        # How Lance rounds a literal to a float16 differs between machines.
+        # Lance's rounding of a literal to float16 differs between machines.
         return pa.types.is_float32(self.type) or pa.types.is_float64(self.type)
 
     def _compare_floats(self, operator: str, value: float) -> Pushed | None:
-        """Lance puts NaNs with a sign below -infinity, other NaNs above infinity."""
+        """Lance orders NaNs with a sign below -infinity, other NaNs above infinity."""
         name, number = self.name, "float" if pa.types.is_float32(self.type) else "double"
         least, most = f"cast('-inf' as {number})", f"cast('inf' as {number})"
         nan, real = f"({name} > {most} OR {name} < {least})", f"({name} <= {most} AND {name} >= {least})"
@@ -154,7 +154,7 @@ class _Column:
         return Pushed(sql, exact=False)
 
     def _compare_nanoseconds(self, operator: str, value: Any) -> Pushed | None:
-        """A microsecond more on either side than Spark sees."""
+        """Extend the range by a microsecond on either side."""
         if not isinstance(value, datetime) or operator == "!=":
             return None
         low, high = self._literal(value - MICROSECOND), self._literal(value + MICROSECOND)
@@ -165,7 +165,7 @@ class _Column:
         return Pushed(f"{self.name} {operator} {low if operator.startswith('>') else high}", exact=False)
 
     def _literal(self, value: Any) -> str | None:
-        """A value as Lance reads it back exactly in the column's type; None if there is no such text."""
+        """The text of a value that Lance parses exactly in the column's type; None if there is none."""
         type_ = self.type
         if pa.types.is_integer(type_):
             return _integer(value, type_)
@@ -207,7 +207,7 @@ def _integer(value: Any, type_: pa.DataType) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | Decimal) or value != int(value):
         return None
     bits = type_.bit_width
-    # The least int64 would be read as a double.
+    # The smallest int64 would be parsed as a double.
     least, most = (
         (1 - (1 << (bits - 1)), (1 << (bits - 1)) - 1) if pa.types.is_signed_integer(type_) else (0, (1 << bits) - 1)
     )
@@ -215,7 +215,7 @@ def _integer(value: Any, type_: pa.DataType) -> str | None:
 
 
 def _instant(value: datetime, type_: pa.DataType) -> str | None:
-    """Lance reads instants of other zones than UTC as local time."""
+    """Lance interprets timestamps of zones other than UTC as local time."""
     if type_.tz not in (None, "UTC", "+00:00") or (value.tzinfo is None) is not (type_.tz is None):
         return None
     moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

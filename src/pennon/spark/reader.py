@@ -1,4 +1,4 @@
-"""Reading a table through Spark: filters are pushed into Pennon's planner, and each task reads one part of its plan."""
+"""Reads a table through Spark: filters are pushed into Pennon's planner, and each task reads one part of its plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG = logging.getLogger("pennon.spark")
 
 
 class PennonPartition(InputPartition):
-    """A part of a planned scan, as Spark's task carries it."""
+    """A part of a planned scan, for a Spark task."""
 
     def __init__(self, part: Part) -> None:
         super().__init__(part)
@@ -34,10 +34,10 @@ class PennonPartition(InputPartition):
 
 @dataclass
 class ReadPlan:
-    """What a DataFrame reads: columns of a pinned version, and the rows a filter selects."""
+    """The reads of a DataFrame: columns of a pinned version, and the rows that a filter selects."""
 
     pin: Pin
-    schema: pa.Schema  # of the columns to be read, metadata columns among them, in the table's types
+    schema: pa.Schema  # of the columns to read, including metadata columns, in the table's types
     filters: tuple[str, ...]
     batch_size: int | None
     rows_per_partition: int
@@ -59,7 +59,7 @@ class ReadPlan:
 
 
 class PennonReader(DataSourceReader):
-    """Spark pickles it before it asks for partitions, so it carries nothing but the plan."""
+    """Spark pickles it before it calls `partitions`, so it holds only the plan."""
 
     def __init__(self, plan: ReadPlan) -> None:
         self.plan = plan
@@ -71,7 +71,7 @@ class PennonReader(DataSourceReader):
         return partitions
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        # Spark's ways to say that there are no partitions: to 4.1 the first, since then the second.
+        # No partitions: Spark passes the first up to 4.1, the second since then.
         if partition is None or partition.value is None:
             return
         wire = arrow_schema(spark_schema(self.plan.schema))
@@ -82,10 +82,10 @@ class PennonReader(DataSourceReader):
 
 
 class PushingReader(PennonReader):
-    """Takes over the filters of a query, and leaves to Spark what it cannot answer exactly.
+    """Accepts the filters of a query, and leaves those to Spark that it cannot answer exactly.
 
-    Spark (to 4.3 at least) keeps what a source was told with the DataFrame, not with the query: whatever is done with
-    that DataFrame next, the last filters that were pushed still hold. So this reader must be asked for.
+    Spark (at least up to 4.3) keeps pushed filters with the DataFrame, not with the query: they still apply to the next
+    query of that DataFrame. So this reader is used only on request.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  Spark's name

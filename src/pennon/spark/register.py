@@ -1,4 +1,4 @@
-"""Front door: one call makes the data source and the functions known to a session."""
+"""Registers the data source and the SQL functions with a session in one call."""
 
 from __future__ import annotations
 
@@ -7,31 +7,53 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from pennon.engine.session import check_version, is_connect
+from pennon.engine.session import check_running, check_version, is_connect
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
+from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.query.scan.explain import Explanation
 from pennon.query.scan.explain import explain as explain_scan
-from pennon.query.scan.request import ScanRequest
+from pennon.query.scan.request import ScanRequest, column_names
 from pennon.query.scan.tasks import ROWS_PER_PART, Part, plan_parts
 from pennon.spark.functions import table_functions
 from pennon.spark.options import SECRET_STORAGE
 from pennon.spark.source import PennonSource
+from pennon.table.arguments import address_of, check_flags, check_whole_numbers, storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 def register(spark: SparkSession, *, storage_options: Mapping[str, str] | None = None) -> None:
-    """Make `format("pennon")` and the SQL functions known to a session, and change nothing else of it. The storage
-    options are those of the SQL functions: as arguments they would show in plans."""
+    """Register `format("pennon")` and the SQL functions with a session, and change nothing else of it.
+
+    Args:
+        spark: the session, classic or Connect.
+        storage_options: those of the SQL functions: as arguments they would show in plans.
+
+    Raises:
+        InvalidArgument: `spark` is not a Spark session.
+        SparkUnavailable: the session was stopped, or its version is too old.
+    """
+    check_running(spark)
     check_version(spark.version)
-    spark.dataSource.register(PennonSource)
+    _register_source(spark)
     for name, (function, schema) in table_functions(dict(storage_options or {})).items():
         spark.udtf.register(name, _table_function(spark, function, schema))
+
+
+# Sessions whose data source is registered: Spark warns of a second time.
+_registered: WeakSet[SparkSession] = WeakSet()
+
+
+def _register_source(spark: SparkSession) -> None:
+    if spark not in _registered:
+        spark.dataSource.register(PennonSource)
+        _registered.add(spark)
 
 
 def _table_function(spark: SparkSession, function: type, schema: str | None) -> Any:
@@ -46,7 +68,7 @@ def read(
     spark: SparkSession,
     uri: str | os.PathLike[str],
     columns: Sequence[str] | None = None,
-    filter: str | None = None,
+    filter: FilterLike | None = None,
     *,
     version: int | None = None,
     with_row_id: bool = False,
@@ -55,9 +77,38 @@ def read(
     rows_per_partition: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """A table as a DataFrame: `spark.read.format("pennon")` with its options as arguments."""
+    """A table as a DataFrame: `spark.read.format("pennon")` with its options as arguments. The data source is
+    registered where it is not yet.
+
+    Args:
+        spark: the session, classic or Connect.
+        uri: a path, or the address in an object store.
+        columns: names of the columns. Default: all.
+        filter: SQL text, or a pyarrow expression. Default: every row.
+        version: the version to read. Default: the newest.
+        with_row_id: add the column `_rowid`.
+        with_row_address: add the column `_rowaddr`.
+        batch_size: rows that a task reads at a time.
+        rows_per_partition: rows that a partition of the DataFrame has.
+        storage_options: credentials and settings of the store, as pylance takes them.
+
+    Returns:
+        A lazy DataFrame, fixed to one version of the table.
+
+    Raises:
+        InvalidArgument: an argument of another type.
+        SparkUnavailable: the session was stopped, or its version is too old.
+    """
+    check_running(spark)
+    check_version(spark.version)
+    location = Location.of(address_of(uri), storage_of(storage_options))
+    check_flags(with_row_id=with_row_id, with_row_address=with_row_address)
+    check_whole_numbers(1, version=version, batch_size=batch_size, rows_per_partition=rows_per_partition)
+    if filter is not None and not isinstance(filter, str):
+        filter = filter_text(filter, Snapshot.open(location, version).schema)
+    _register_source(spark)
     options = {
-        "columns": None if columns is None else json.dumps(list(columns)),
+        "columns": None if columns is None else json.dumps(column_names(columns)),
         "filter": filter,
         "version": version,
         "with_row_id": with_row_id,
@@ -67,12 +118,12 @@ def read(
         **{f"{SECRET_STORAGE}{key}": value for key, value in (storage_options or {}).items()},
     }
     given = {key: value for key, value in options.items() if value is not None}
-    return spark.read.format(PennonSource.name()).options(**given).load(os.fspath(uri))
+    return spark.read.format(PennonSource.name()).options(**given).load(address_of(uri))
 
 
 @dataclass(frozen=True)
 class ReadExplanation:
-    """What a DataFrame with a filter would read."""
+    """The reads of a DataFrame with a filter."""
 
     scan: Explanation
     partitions: tuple[Part, ...]
@@ -101,7 +152,22 @@ def explain(
     storage_options: Mapping[str, str] | None = None,
 ) -> ReadExplanation:
     """How the data source would read the rows of a filter: by which indices, how many fragments and rows, in which
-    partitions. Needs no session."""
+    partitions. Needs no session.
+
+    Args:
+        uri: a path, or the address in an object store.
+        filter: SQL text. Default: every row.
+        version: the version to read. Default: the newest.
+        rows_per_partition: rows that a partition of the DataFrame has.
+        storage_options: credentials and settings of the store, as pylance takes them.
+
+    Returns:
+        An explanation to print.
+
+    Raises:
+        TableNotFound: there is no table, or not that version.
+        InvalidFilter: the filter does not parse, or has no meaning over this table.
+    """
     snapshot = Snapshot.open(Location.of(os.fspath(uri), storage_options), version)
     catalog = Catalog.read(snapshot, SHARED_CACHE)
     request = ScanRequest(filter)

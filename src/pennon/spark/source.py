@@ -15,7 +15,7 @@ from pennon.spark.options import ReadOptions, read_options, write_options
 from pennon.spark.reader import PennonReader, PushingReader, ReadPlan
 from pennon.spark.types import spark_schema
 from pennon.spark.writer import PennonWriter, plan_write
-from pennon.text import did_you_mean
+from pennon.wording import did_you_mean
 
 
 class PennonSource(DataSource):
@@ -32,7 +32,7 @@ class PennonSource(DataSource):
             return spark_schema(self._plan().schema)
 
     def reader(self, schema: StructType) -> PennonReader:
-        """A schema that the user gave chooses among the columns; their types are the table's."""
+        """A schema given by the user selects columns; their types are the table's."""
         with without_traceback():
             plan = self._plan()
             known = spark_schema(plan.schema)
@@ -43,7 +43,7 @@ class PennonSource(DataSource):
                 wrong, right = given.dataType.simpleString(), own.dataType.simpleString()
                 if wrong != right:
                     raise InvalidArgument(
-                        f"column {own.name!r} is of type {right}, not {wrong}", "Read it as it is, and cast it then"
+                        f"column {own.name!r} has type {right}, not {wrong}", "Read it with its type, then cast it"
                     )
             return PushingReader(plan) if read_options(self.options).pushdown else PennonReader(plan)
 
@@ -64,7 +64,7 @@ class PennonSource(DataSource):
 def plan_read(pin: Pin, options: ReadOptions) -> ReadPlan:
     fields: pa.Schema = pin.open().schema
     names = list(fields.names if options.columns is None else options.columns)
-    names += [n for n, asked in ((ROW_ID, options.with_row_id), (ADDRESS, options.with_row_address)) if asked]
+    names += [n for n, wanted in ((ROW_ID, options.with_row_id), (ADDRESS, options.with_row_address)) if wanted]
     return ReadPlan(
         pin,
         chosen_columns(fields, list(dict.fromkeys(names)), pin.location.shown),
@@ -75,7 +75,7 @@ def plan_read(pin: Pin, options: ReadOptions) -> ReadPlan:
 
 
 def chosen_columns(schema: pa.Schema, names: list[str], table: str) -> pa.Schema:
-    """Columns of a table, which may be its metadata columns."""
+    """Columns of a table, possibly its metadata columns."""
     for name in names:
         if name not in (ROW_ID, ADDRESS) and schema.get_field_index(name) < 0:
             problem = f"table {table} has no top-level column {name!r}"

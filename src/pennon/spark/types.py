@@ -1,4 +1,4 @@
-"""Arrow types and Spark types: what Spark can hold of a table's columns, and in which Arrow types it takes them."""
+"""Conversion between Arrow types and Spark types: the Spark types of a table's columns, and Spark's own Arrow types."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SCALARS: dict[pa.DataType, st.DataType] = {
     pa.date32(): st.DateType(),
     pa.date64(): st.DateType(),
 }
-# What Spark itself makes of its types in Arrow batches.
+# Spark's own Arrow types for its types.
 _WIRE: dict[type[st.DataType], pa.DataType] = {
     st.NullType: pa.null(),
     st.BooleanType: pa.bool_(),
@@ -56,7 +56,7 @@ _WIRE: dict[type[st.DataType], pa.DataType] = {
 
 
 def spark_schema(schema: pa.Schema) -> st.StructType:
-    """Spark's schema of a table's columns, metadata columns among them. Everything may be NULL, as in Spark's own
+    """Spark's schema of a table's columns, including metadata columns. Everything is nullable, as in Spark's own
     sources."""
     fields = [
         st.StructField(field.name, METADATA_TYPES.get(field.name) or spark_type(field.type, field.name))
@@ -76,7 +76,7 @@ def spark_type(type_: pa.DataType, column: str) -> st.DataType:
     if pa.types.is_timestamp(type_):
         return st.TimestampNTZType() if type_.tz is None else st.TimestampType()
     if pa.types.is_time(type_):
-        return st.StringType()  # Spark's own type for times of day is still switched off
+        return st.StringType()  # Spark's type for times of day is still disabled
     if pa.types.is_duration(type_):
         return st.DayTimeIntervalType()
     if pa.types.is_decimal128(type_) and 0 <= type_.scale <= type_.precision:
@@ -89,13 +89,13 @@ def spark_type(type_: pa.DataType, column: str) -> st.DataType:
         inner = [type_.field(i) for i in range(type_.num_fields)]
         return st.StructType([st.StructField(f.name, spark_type(f.type, f"{column}.{f.name}")) for f in inner])
     raise UnsupportedColumn(
-        f"column {column!r} has the Arrow type {type_}, which Spark cannot hold",
+        f"column {column!r} has the Arrow type {type_}, which Spark does not support",
         "Name the columns to read with the option columns, without this one",
     )
 
 
 def arrow_schema(schema: st.StructType) -> pa.Schema:
-    """The Arrow schema in which Spark hands over rows of a schema, and takes them; everything may be NULL."""
+    """The Arrow schema in which Spark passes and accepts rows of a schema; everything is nullable."""
     return pa.schema([pa.field(field.name, arrow_type(field.dataType, field.name)) for field in schema.fields])
 
 
@@ -112,7 +112,7 @@ def arrow_type(type_: st.DataType, column: str) -> pa.DataType:
     if type(type_) in _WIRE:
         return _WIRE[type(type_)]
     raise UnsupportedColumn(
-        f"column {column!r} has Spark's type {type_.simpleString()}, which a table cannot hold",
+        f"column {column!r} has Spark's type {type_.simpleString()}, which a table does not support",
         "Cast it or leave it out",
     )
 
@@ -126,7 +126,7 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
     if array.type == field.type:
         return array
-    # Spark's times end at the microsecond. All else must keep its value.
+    # Spark's times have microseconds. All other values must be preserved.
     try:
         return pc.cast(array, field.type, safe="[ns" not in str(array.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -1,7 +1,8 @@
-"""Writing rows through Spark: tasks write fragments, the driver commits them at once."""
+"""Writes rows through Spark: tasks write fragments, and the driver commits them in one transaction."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,16 +10,19 @@ import pyarrow as pa
 from pyspark.sql import types as st
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pennon.errors import ColumnNotFound, InvalidArgument
+from pennon.errors import ColumnNotFound, CommitConflict, InvalidArgument
+from pennon.events import Event, EventKind, emit
 from pennon.format.append import Target, commit_rows, delete_rows, find_table, write_rows
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Snapshot
 from pennon.spark.errors import without_traceback
 from pennon.spark.options import WriteOptions
 from pennon.spark.types import arrow_type, cast_batch, spark_type
-from pennon.text import nearest_names
+from pennon.wording import nearest_names, plural
 
-# Spark's types whose values the later ones hold as well.
+LOG = logging.getLogger("pennon.spark")
+
+# Spark's types in the order of widening: later ones can hold the values of earlier ones.
 _WIDER = (
     (st.ByteType, st.ShortType, st.IntegerType, st.LongType),
     (st.FloatType, st.DoubleType),
@@ -43,11 +47,30 @@ class PennonWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with without_traceback():
-            commit_rows(self.target, _fragments(messages))
+            fragments = _fragments(messages)
+            try:
+                version = commit_rows(self.target, fragments)
+            except CommitConflict:
+                _log(EventKind.CONFLICT, self.target, len(fragments), self.target.version)
+                raise
+            _log(EventKind.COMMIT, self.target, len(fragments), version)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         with without_traceback():
-            delete_rows(self.target, _fragments(messages))
+            fragments = _fragments(messages)
+            _log(EventKind.DELETION, self.target, len(fragments), self.target.version)
+            delete_rows(self.target, fragments)
+
+
+def _log(kind: EventKind, target: Target, fragments: int, version: int | None) -> None:
+    uri, what = target.location.shown, plural(fragments, "fragment")
+    messages = {
+        EventKind.COMMIT: f"committed version {version} of {uri}: write {what}",
+        EventKind.CONFLICT: f"conflict on version {version} of {uri}: write {what}",
+        EventKind.DELETION: f"deleting {what} of {uri}: the write failed",
+    }
+    details = {"change": f"write {what}"}
+    emit(LOG, logging.INFO, Event(kind, uri, messages[kind], (), version, {"fragments": fragments}, details))
 
 
 def plan_write(options: WriteOptions, schema: st.StructType, overwrite: bool) -> Target:
@@ -62,7 +85,7 @@ def plan_write(options: WriteOptions, schema: st.StructType, overwrite: bool) ->
     unknown = [name for name, _ in options.vector_columns if name not in schema.names]
     if unknown:
         raise ColumnNotFound(
-            f"vector_columns names {unknown[0]!r}, which the rows do not have", f"They have: {_few(schema)}"
+            f"vector_columns lists {unknown[0]!r}, which the rows do not have", f"They have: {_few(schema)}"
         )
     if table is not None and options.enable_stable_row_ids and not table.manifest.has_stable_row_ids:
         raise InvalidArgument(
@@ -83,7 +106,7 @@ def _fragments(messages: list[WriterCommitMessage | None]) -> list[str]:
 
 
 def _check_names(schema: st.StructType) -> None:
-    """Lance refuses some names, and writes others that nobody can read."""
+    """Lance refuses some names, and writes others that cannot be read."""
     for name in schema.names:
         if not name or any(sign in name for sign in ".`\0") or name in (ROW_ID, ADDRESS):
             raise InvalidArgument(f"a Lance table cannot have a column {name!r}", "Rename it")
@@ -95,14 +118,14 @@ def _new_field(field: st.StructField, options: WriteOptions) -> pa.Field:
         return pa.field(field.name, arrow_type(field.dataType, field.name))
     if not isinstance(field.dataType, st.ArrayType) or type(field.dataType.elementType) not in _WIDER[1]:
         raise InvalidArgument(
-            f"column {field.name!r} is of type {field.dataType.simpleString()} and cannot be vectors",
+            f"column {field.name!r} has type {field.dataType.simpleString()}, which cannot be converted to vectors",
             "Cast it to array<float>",
         )
     return pa.field(field.name, pa.list_(arrow_type(field.dataType.elementType, field.name), size))
 
 
 def _kept_field(field: st.StructField, table: Snapshot, options: WriteOptions) -> pa.Field:
-    """A column that stays what it is keeps its type: vectors stay vectors."""
+    """A column that does not change keeps its type: vectors stay vectors."""
     schema: pa.Schema = table.schema
     place = schema.get_field_index(field.name)
     if place >= 0 and field.name not in dict(options.vector_columns):
@@ -113,29 +136,31 @@ def _kept_field(field: st.StructField, table: Snapshot, options: WriteOptions) -
 
 
 def _same_fields(schema: st.StructType, table: Snapshot) -> list[pa.Field]:
-    """The table's own fields, if the rows have them all and no other."""
+    """The table's fields, if the rows have exactly these."""
     fields: list[pa.Field] = list(table.schema)
     names = [field.name for field in fields]
     for name in schema.names:
         if name not in names:
             near = ", ".join(nearest_names(name, names))
-            raise ColumnNotFound(f"table {table.uri} has no column {name!r}", f"Rename or drop it; near to it: {near}")
+            raise ColumnNotFound(
+                f"table {table.uri} has no column {name!r}", f"Rename or drop it; similar names: {near}"
+            )
     for field in fields:
         if field.name not in schema.names:
             raise ColumnNotFound(
-                f"the rows lack column {field.name!r} of table {table.uri}", "Add it, with NULLs if need be"
+                f"the rows lack column {field.name!r} of table {table.uri}", "Add it, with NULLs if necessary"
             )
         given, own = schema[field.name].dataType, spark_type(field.type, field.name)
         if not _fits(given, own):
             wrong, right = given.simpleString(), own.simpleString()
             raise InvalidArgument(
-                f"column {field.name!r} of table {table.uri} is of type {right}, not {wrong}", "Cast it before writing"
+                f"column {field.name!r} of table {table.uri} has type {right}, not {wrong}", "Cast it before writing"
             )
     return fields
 
 
 def _fits(given: st.DataType, own: st.DataType) -> bool:
-    """Whether values of one type are values of another, or become such without loss. Vectors may be rounded."""
+    """Whether values of one type are values of another, or can be converted without loss. Vectors may be rounded."""
     if isinstance(given, st.ArrayType) and isinstance(own, st.ArrayType):
         vectors = {type(given.elementType), type(own.elementType)} <= {st.FloatType, st.DoubleType}
         return vectors or _fits(given.elementType, own.elementType)

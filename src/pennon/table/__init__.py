@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pennon.engine import ProgressListener, choose_engine
+from pennon.engine import ProgressListener, choose_engine, choose_listener
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.threads import one_core
+from pennon.table.arguments import address_of, check_whole_numbers, storage_of
 from pennon.table.building import BuildVerbs
 from pennon.table.maintenance import MaintenanceVerbs
 from pennon.table.queries import QueryVerbs
@@ -36,7 +37,7 @@ def open_table(
     storage_options: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     engine: str | None = None,
-    progress: ProgressListener | None = None,
+    progress: ProgressListener | bool | None = None,
 ) -> Table:
     """Open a Lance table. Starts nothing: a Spark session is looked for when a verb needs one.
 
@@ -47,7 +48,8 @@ def open_table(
         spark: the session that runs jobs. Default: the active one, else an embedded local one.
         engine: `"spark"` or `"local"`, which runs tasks in threads of this process, without Spark. Default:
             PENNON_ENGINE of the environment, else Spark.
-        progress: told how far jobs are.
+        progress: receives the progress of jobs; True shows it on the error stream, False does not. Default: shown in
+            notebooks and at a Python prompt, not in scripts.
 
     Returns:
         A handle on that version.
@@ -56,6 +58,9 @@ def open_table(
         TableNotFound: there is no table, or not that version.
         StoreUnavailable: the store does not answer; try again later.
         DamagedTable: the table cannot be read.
+        InvalidArgument: an argument of another type.
     """
-    chosen = choose_engine(engine, spark, progress=progress, around=one_core)
-    return Table(Snapshot.open(Location.of(os.fspath(uri), storage_options), version), chosen)
+    check_whole_numbers(1, version=version)
+    location = Location.of(address_of(uri), storage_of(storage_options))
+    chosen = choose_engine(engine, spark, progress=choose_listener(progress), around=one_core)
+    return Table(Snapshot.open(location, version), chosen)

@@ -16,6 +16,8 @@ from pennon.jobs.kinds import BuildPlan
 from pennon.jobs.results import IndexResult, UpdateResult
 from pennon.jobs.shared.budget import task_memory
 from pennon.jobs.update_column import ColumnUpdate, UpdatePlan, count_update, update_column
+from pennon.query.filter.reading import FilterLike, filter_text
+from pennon.table.arguments import check_flags, check_texts, ids_of
 from pennon.table.handle import TableHandle
 
 
@@ -53,12 +55,14 @@ class BuildVerbs(TableHandle):
             UnknownIndexType: Pennon builds no index of this type.
             InvalidArgument: an option that the type does not take, or a value that it does not allow.
         """
+        _check_names(column, name)
+        fragments = ids_of("fragment_ids", fragment_ids)
         return self._plan_index(
             self._snapshot.latest(),
             column,
             index_options(index_type, options),
             name,
-            fragment_ids=fragment_ids,
+            fragment_ids=fragments,
             rows_per_task=rows_per_task,
             task_memory_bytes=task_memory_bytes,
         )
@@ -134,6 +138,9 @@ class BuildVerbs(TableHandle):
             IndexExists: there is an index of this name and `replace` is False.
             CommitConflict: another writer changed the table so that the index cannot be committed.
         """
+        check_flags(replace=replace, dry_run=dry_run)
+        _check_names(column, name)
+        fragments = ids_of("fragment_ids", fragment_ids)
         chosen, started, snapshot = index_options(index_type, options), time.monotonic(), self._snapshot.latest()
 
         def planned() -> BuildPlan:
@@ -142,7 +149,7 @@ class BuildVerbs(TableHandle):
                 column,
                 chosen,
                 name,
-                fragment_ids=fragment_ids,
+                fragment_ids=fragments,
                 rows_per_task=rows_per_task,
                 task_memory_bytes=task_memory_bytes,
             )
@@ -162,9 +169,16 @@ class BuildVerbs(TableHandle):
     def plan_drop_index(self, name: str) -> DropPlan:
         """What `drop_index` would remove from the newest version.
 
+        Args:
+            name: the name of the index.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
         Raises:
             IndexNotFound: the table has no index of this name.
         """
+        check_texts(name=name)
         return plan_drop(self._snapshot.latest(), name)
 
     @overload
@@ -186,6 +200,8 @@ class BuildVerbs(TableHandle):
         Raises:
             IndexNotFound: the table has no index of this name.
         """
+        check_texts(name=name)
+        check_flags(dry_run=dry_run)
         started, snapshot = time.monotonic(), self._snapshot.latest()
         plan = plan_drop(snapshot, name)
         if dry_run:
@@ -193,23 +209,36 @@ class BuildVerbs(TableHandle):
         self._move_to(drop_index(snapshot, plan))
         return IndexResult.between("drop_index", plan, snapshot, self._snapshot, started, index=plan.index)
 
-    def plan_update_column(self, column: str, expression: str, *, where: str | None = None) -> UpdatePlan:
+    def plan_update_column(self, column: str, expression: str, *, where: FilterLike | None = None) -> UpdatePlan:
         """How many rows `update_column` would change in the newest version; counted on Spark where there is a
-        condition."""
-        return count_update(self._engine, self._snapshot.latest(), ColumnUpdate(column, expression, where))
+        condition.
+
+        Args:
+            column: the column that gets new values.
+            expression: SQL over the columns of a row.
+            where: only rows that this filter selects. Default: all.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            ColumnNotFound: the table has no such column.
+            InvalidFilter: the SQL makes no sense over this table.
+        """
+        return count_update(self._engine, self._snapshot.latest(), self._update(column, expression, where))
 
     @overload
     def update_column(
-        self, column: str, expression: str, *, where: str | None = None, dry_run: Literal[False] = False
+        self, column: str, expression: str, *, where: FilterLike | None = None, dry_run: Literal[False] = False
     ) -> UpdateResult[UpdatePlan]: ...
 
     @overload
     def update_column(
-        self, column: str, expression: str, *, where: str | None = None, dry_run: bool
+        self, column: str, expression: str, *, where: FilterLike | None = None, dry_run: bool
     ) -> UpdateResult[UpdatePlan] | UpdatePlan: ...
 
     def update_column(
-        self, column: str, expression: str, *, where: str | None = None, dry_run: bool = False
+        self, column: str, expression: str, *, where: FilterLike | None = None, dry_run: bool = False
     ) -> UpdateResult[UpdatePlan] | UpdatePlan:
         """Change a top-level column in place. Rows stay where they are. Indices on the column no longer cover the
         fragments that changed, until `optimize_indices`.
@@ -217,7 +246,7 @@ class BuildVerbs(TableHandle):
         Args:
             column: the column that gets new values.
             expression: SQL over the columns of a row: `"price * 1.1"`.
-            where: only rows that this filter selects. Default: all.
+            where: only rows that this filter selects: SQL text, or a pyarrow expression. Default: all.
             dry_run: count only.
 
         Returns:
@@ -227,13 +256,19 @@ class BuildVerbs(TableHandle):
             InvalidFilter: the SQL makes no sense over this table; nothing was written.
             CommitConflict: another writer changed the same fragments.
         """
+        check_flags(dry_run=dry_run)
         if dry_run:
             return self.plan_update_column(column, expression, where=where)
+        update = self._update(column, expression, where)
         started, snapshot = time.monotonic(), self._snapshot.latest()
-        newest, done = update_column(self._engine, snapshot, ColumnUpdate(column, expression, where))
+        newest, done = update_column(self._engine, snapshot, update)
         self._move_to(newest)
         counts = {"rows": done.rows, "fragments": done.fragments}
         return UpdateResult.between("update_column", done, snapshot, newest, started, **counts)
+
+    def _update(self, column: str, expression: str, where: FilterLike | None) -> ColumnUpdate:
+        check_texts(column=column, expression=expression)
+        return ColumnUpdate(column, expression, None if where is None else filter_text(where, self._snapshot.schema))
 
     def _plan_index(
         self,
@@ -257,3 +292,7 @@ class BuildVerbs(TableHandle):
             memory_bytes=task_memory(task_memory_bytes),
             rows_per_task=rows_per_task,
         )
+
+
+def _check_names(column: object, name: object) -> None:
+    check_texts(column=column, name="" if name is None else name)

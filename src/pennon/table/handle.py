@@ -7,11 +7,12 @@ from typing import Self
 
 import pyarrow as pa
 
+from pennon.display import fields_table, rows_table, section
 from pennon.engine import Engine
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
-from pennon.query.inventory import Index, ReuseInfo, describe_reuse, list_indices
+from pennon.query.inventory import IndexList, ReuseInfo, describe_reuse, list_indices
 
 
 class TableHandle:
@@ -43,16 +44,37 @@ class TableHandle:
         return self._snapshot.schema
 
     def refresh(self) -> Self:
-        """Move to the newest version."""
+        """Move to the newest version.
+
+        Returns:
+            The same handle.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
+        """
         self._move_to(self._snapshot.latest())
         return self
 
-    def indices(self) -> list[Index]:
-        """Every index: type, columns, segments, coverage, sizes."""
+    def indices(self) -> IndexList:
+        """Every index: type, columns, segments, coverage, sizes.
+
+        Returns:
+            A list, which prints as a table.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
+        """
         return list_indices(self._snapshot)
 
     def fragment_reuse(self) -> ReuseInfo | None:
-        """The Fragment Reuse Index: how many compactions index files have yet to follow, and its size. None: none."""
+        """The Fragment Reuse Index: how many compactions index files have yet to follow, and its size.
+
+        Returns:
+            What it records, or None where the table has none.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
+        """
         return describe_reuse(self._snapshot)
 
     def _indices(self) -> Catalog:
@@ -75,3 +97,13 @@ class TableHandle:
 
     def __repr__(self) -> str:
         return f"Table({self.uri!r}, version={self.version})"
+
+    def _repr_html_(self) -> str:
+        manifest = self._snapshot.manifest
+        facts = {
+            "version": self.version,
+            "rows": manifest.rows_in(manifest.live),
+            "fragments": len(manifest.fragments),
+        }
+        columns = rows_table(("column", "type"), [(field.name, str(field.type)) for field in self.schema])
+        return section(self.uri, fields_table(facts), columns, self.indices().to_html())

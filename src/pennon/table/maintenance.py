@@ -6,14 +6,15 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
+from pennon.errors import InvalidArgument
 from pennon.format.cleanup import ORPHAN_AGE
 from pennon.jobs.audit.audit import RECALL_QUERIES, audit
 from pennon.jobs.audit.report import AuditReport
 from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
 from pennon.jobs.compact.compact import compact
-from pennon.jobs.compact.plan import CompactionChoices, CompactPlan, plan_compact
+from pennon.jobs.compact.plan import CompactionChoices, CompactPlan, check_compaction, plan_compact
 from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan, catch_up, plan_catch_up
 from pennon.jobs.fragment_reuse.trim import TrimPlan, plan_trim, trim
 from pennon.jobs.kinds import PlanContext
@@ -23,8 +24,10 @@ from pennon.jobs.optimize.plan import plan_optimize
 from pennon.jobs.optimize.steps import OptimizePlan
 from pennon.jobs.results import Result, TrimResult
 from pennon.jobs.shared.budget import task_memory
+from pennon.report.data import to_data
 from pennon.report.facts import collect
 from pennon.report.page import page
+from pennon.table.arguments import check_durations, check_flags, check_names, check_numbers
 from pennon.table.handle import TableHandle
 
 
@@ -38,7 +41,22 @@ class MaintenanceVerbs(TableHandle):
         task_memory_bytes: int | None = None,
     ) -> OptimizePlan:
         """What `optimize_indices` would do to the newest version, and why: tasks, memory and files of every step. No
-        Spark session is started: this machine's cores are counted when there is none yet."""
+        Spark session is started: this machine's cores are counted when there is none yet.
+
+        Args:
+            index_names: as for `optimize_indices`, like all arguments.
+            num_indices_to_merge: how many of the newest segments to merge.
+            retrain: build everything again.
+            task_memory_bytes: the memory a task may use.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            IndexNotFound: the table has no index of one of these names.
+            InvalidArgument: an argument of another type, or arguments that exclude each other.
+        """
+        _check_choice(index_names, retrain)
         memory = task_memory(task_memory_bytes)
         return plan_optimize(
             PlanContext.without_starting(self._engine, self._snapshot.latest(), memory),
@@ -95,6 +113,8 @@ class MaintenanceVerbs(TableHandle):
             IndexNotFound: the table has no index of one of the names.
             CommitConflict: another writer replaced the same segments; nothing was committed for that index.
         """
+        _check_choice(index_names, retrain)
+        check_flags(dry_run=dry_run)
         started, memory, snapshot = time.monotonic(), task_memory(task_memory_bytes), self._snapshot.latest()
         planned = partial(plan_optimize, names=index_names, num_indices_to_merge=num_indices_to_merge, retrain=retrain)
         plan = planned(PlanContext.without_starting(self._engine, snapshot, memory))
@@ -108,7 +128,20 @@ class MaintenanceVerbs(TableHandle):
         return Result.between("optimize_indices", plan, snapshot, self._snapshot, started)
 
     def plan_compact(self, *, remap: str = "immediate", **options: Unpack[CompactionChoices]) -> CompactPlan:
-        """What `compact` would do to the newest version."""
+        """What `compact` would do to the newest version.
+
+        Args:
+            remap: how indices follow, as for `compact`.
+            **options: those of `compact`.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            InvalidArgument: an option that does not exist, or a value that it does not allow.
+            UnsupportedTable: Lance does not support this `remap` for the table.
+        """
+        check_compaction(options)
         return plan_compact(self._snapshot.latest(), options, remap)
 
     @overload
@@ -142,8 +175,9 @@ class MaintenanceVerbs(TableHandle):
         """Join small fragments and drop deleted rows, on Spark; indices follow.
 
         Args:
-            remap: how indices follow. `"immediate"` rewrites them in the same transaction, `"deferred"` records in the
-                Fragment Reuse Index where rows went, `"drop"` gives up coverage of what was rewritten.
+            remap: how indices follow. `"immediate"` rewrites them in the same transaction, or records in the Fragment
+                Reuse Index where rows went for those that it cannot rewrite; `"deferred"` only records it; `"drop"`
+                gives up coverage of what was rewritten.
             task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
             dry_run: plan only.
             **options: those of pylance's compaction: `target_rows_per_fragment`, `materialize_deletions`,
@@ -156,6 +190,8 @@ class MaintenanceVerbs(TableHandle):
             InvalidArgument: an option that does not exist, or a value that it does not allow.
             CommitConflict: another writer changed the same fragments; nothing was committed.
         """
+        check_flags(dry_run=dry_run)
+        check_compaction(options)
         started, snapshot = time.monotonic(), self._snapshot.latest()
         plan = plan_compact(snapshot, options, remap)
         if dry_run:
@@ -165,7 +201,14 @@ class MaintenanceVerbs(TableHandle):
 
     def plan_catch_up(self) -> CatchUpPlan:
         """What `catch_up_indices` would do to the newest version, by the addresses in the files; read on Spark where
-        there are compactions to follow."""
+        there are compactions to follow.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
+        """
         return plan_catch_up(self._engine, self._snapshot.latest())
 
     @overload
@@ -193,6 +236,7 @@ class MaintenanceVerbs(TableHandle):
         Raises:
             CommitConflict: another writer replaced the same segments.
         """
+        check_flags(dry_run=dry_run)
         started, snapshot = time.monotonic(), self._snapshot.latest()
         plan = plan_catch_up(self._engine, snapshot)
         if dry_run:
@@ -202,7 +246,14 @@ class MaintenanceVerbs(TableHandle):
 
     def plan_trim(self) -> TrimPlan:
         """What `trim_fragment_reuse` would do to the newest version, by the addresses in the files; read on Spark where
-        there are compactions to follow."""
+        there are compactions to follow.
+
+        Returns:
+            A plan to print, or to read as `to_dict()`.
+
+        Raises:
+            UnsupportedTable: the Fragment Reuse Index has the newer tagged form.
+        """
         return plan_trim(self._engine, self._snapshot.latest())
 
     @overload
@@ -220,7 +271,12 @@ class MaintenanceVerbs(TableHandle):
 
         Returns:
             What was done, with `versions_removed` and `versions_left`; with `dry_run` the plan.
+
+        Raises:
+            UnsupportedTable: the Fragment Reuse Index has the newer tagged form.
+            CommitConflict: another writer changed the Fragment Reuse Index again and again.
         """
+        check_flags(dry_run=dry_run)
         if dry_run:
             return self.plan_trim()
         started, snapshot = time.monotonic(), self._snapshot.latest()
@@ -236,8 +292,26 @@ class MaintenanceVerbs(TableHandle):
         dry_run: bool = False,
         task_memory_bytes: int | None = None,
     ) -> MaintenanceReport:
-        """One pass that does what is due: compact, optimize, catch up, trim, clean. Says of every step why it was due
-        or not, and what came of it. Safe to run twice and beside writers."""
+        """One pass that does what is due: compact, optimize, catch up, trim, clean. Safe to run twice and beside
+        writers.
+
+        Args:
+            policy: when a step is due. Default: `pennon.MaintenancePolicy()`.
+            dry_run: decide only.
+            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+
+        Returns:
+            For every step why it was due or not, and what came of it. A step that fails is among them (`failed`), and
+            does not keep the others from being done.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
+            InvalidArgument: an argument of another type.
+        """
+        check_flags(dry_run=dry_run)
+        if policy is not None and not isinstance(policy, MaintenancePolicy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            remedy = "Write maintain(pennon.MaintenancePolicy(remap='deferred'))"
+            raise InvalidArgument(f"policy must be a MaintenancePolicy, not {type(policy).__name__}", remedy)
         memory = task_memory(task_memory_bytes)
         newest, report = maintain(self._engine, self._snapshot, policy or MaintenancePolicy(), memory, dry_run=dry_run)
         self._move_to(newest)
@@ -250,15 +324,48 @@ class MaintenanceVerbs(TableHandle):
         no_jobs_running: bool = False,
         dry_run: bool = False,
     ) -> CleanedOrphans:
-        """Delete index directories and data files that no version, branch or tag names and that nothing was written to
-        for `older_than`: longer than any job may run, since what it writes is named only by its commit. With
-        `no_jobs_running`, less than a day will do, and what an object store has, which reports no ages, goes too. Files
-        that only a shallow clone in another place still uses cannot be known, and go."""
+        """Delete index directories and data files that no version, branch or tag names, and that nothing was written to
+        for `older_than`. Files that only a shallow clone in another place still uses cannot be known, and are deleted.
+
+        Args:
+            older_than: the least age: longer than any job may run, since what it writes is named only by its commit.
+            no_jobs_running: your word that no job is running on this table: less than a day will do then, and orphans
+                of unknown age (on object stores other than S3) are deleted, too.
+            dry_run: list only.
+
+        Returns:
+            What was deleted, and what was kept because a running job may have written it.
+
+        Raises:
+            InvalidArgument: an age of less than a day without `no_jobs_running`.
+            StoreReadOnly: something cannot be deleted.
+        """
+        check_durations(older_than=older_than)
+        check_flags(no_jobs_running=no_jobs_running, dry_run=dry_run)
         return clean_orphans(self._snapshot, older_than, no_jobs_running=no_jobs_running, dry_run=dry_run)
 
     def report(self) -> str:
-        """An HTML page of this version's fragments and indices, and of what `maintain` would do. Starts no Spark."""
+        """An HTML page of this version's fragments and indices, and of what `maintain` would do. Starts no Spark.
+
+        Returns:
+            One HTML document that needs no other file.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
+        """
         return page(collect(self._snapshot))
+
+    def report_data(self) -> dict[str, Any]:
+        """The figures of the report as values for JSON: `status` is good, warn or bad. Starts no Spark.
+
+        Returns:
+            Rows, fragments, every index with its coverage, segments and their measures, what `maintain` would do, and
+            the history of the indices, as `pennon report --output json` prints them.
+
+        Raises:
+            TableNotFound: the table, or this version of it, is gone.
+        """
+        return to_data(collect(self._snapshot))
 
     def audit(
         self,
@@ -269,8 +376,25 @@ class MaintenanceVerbs(TableHandle):
         recall_queries: int = RECALL_QUERIES,
         task_memory_bytes: int | None = None,
     ) -> AuditReport:
-        """Compare every index of the newest version with the table, on Spark: files, layout, rows, codes, recall. A
-        `sample` below 1 compares that share of the fragments; `repair` builds what is wrong from the data."""
+        """Compare every index of the newest version with the table, on Spark: files, layout, rows, codes, recall.
+
+        Args:
+            sample: the share of the fragments to compare, above 0 and at most 1.
+            repair: build what is wrong from the data, and look again.
+            index_names: only these indices. Default: all.
+            recall_queries: vectors to measure recall with; 0 measures none.
+            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+
+        Returns:
+            What was found, with a remedy for each finding; `ok` where every index agrees with the table.
+
+        Raises:
+            IndexNotFound: the table has no index of one of these names.
+            InvalidArgument: an argument of another type, or out of its range.
+        """
+        check_numbers(sample=sample)
+        check_flags(repair=repair)
+        check_names(index_names=index_names)
         self.refresh()
         newest, report = audit(
             self._engine,
@@ -283,3 +407,8 @@ class MaintenanceVerbs(TableHandle):
         )
         self._move_to(newest)
         return report
+
+
+def _check_choice(index_names: object, retrain: object) -> None:
+    check_names(index_names=index_names)
+    check_flags(retrain=retrain)

@@ -29,7 +29,7 @@ from pennon.errors import InvalidArgument
 from pennon.query.inventory import Index
 from pennon.testing.cases import IndexCase
 from pennon.testing.maintenance import Maintenance
-from pennon.testing.oracles import full_scan, pylance_answer
+from pennon.testing.oracles import full_scans, pylance_rows
 from pennon.testing.writers import SEEDS, TARGET_ROWS
 
 ROWS_PER_FRAGMENT = 25
@@ -123,11 +123,11 @@ class History(Maintenance):
             return
         table = self.open()
         note(f"version {table.version}, {[(index.name, index.type, index.coverage) for index in table.indices()]}")
-        for filter in self.asked():
-            expected = full_scan(self.uri, filter)
+        dataset = self.dataset()
+        for filter, expected in full_scans(dataset, self.asked()).items():
             assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
             assert table.count(filter) == len(expected), filter
-            assert pylance_answer(self.uri, filter)[0] == expected, f"pylance: {filter}"
+            assert pylance_rows(dataset, filter) == expected, f"pylance: {filter}"
         for case in self.indices:
             if case.check:
                 case.check(self)
@@ -171,9 +171,9 @@ class History(Maintenance):
 
     def heal(self, how: str) -> None:
         """Whenever pylance's answers are wrong, an audit finds it, and each of three verbs repairs it."""
-        wrong = [
-            filter for filter in self.asked() if pylance_answer(self.uri, filter)[0] != full_scan(self.uri, filter)
-        ]
+        dataset = self.dataset()
+        expected = full_scans(dataset, self.asked())
+        wrong = [filter for filter, rows in expected.items() if pylance_rows(dataset, filter) != rows]
         table = self.open()
         if table.audit(recall_queries=0).ok:
             assert not wrong

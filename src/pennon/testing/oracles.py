@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import lance
@@ -11,6 +12,19 @@ def full_scan(uri: str, filter: str, column: str = "id") -> list[Any]:
     """The sorted values of `column` that pylance finds without any index."""
     scanner = lance.dataset(uri).scanner(columns=[column], filter=filter, use_scalar_index=False)
     return sorted(scanner.to_table()[column].to_pylist())
+
+
+def full_scans(dataset: lance.LanceDataset, filters: Sequence[str], column: str = "id") -> dict[str, list[Any]]:
+    """The same for many filters, in one scan that computes them as columns."""
+    names = {f"filter_{number}": filter for number, filter in enumerate(filters)}
+    found = dataset.scanner(columns={column: column, **names}, use_scalar_index=False).to_table()
+    selected = {filter: found[name].fill_null(False) for name, filter in names.items()}
+    return {filter: sorted(found[column].filter(chosen).to_pylist()) for filter, chosen in selected.items()}
+
+
+def pylance_rows(dataset: lance.LanceDataset, filter: str, column: str = "id") -> list[Any]:
+    """The sorted values that pylance finds, through its indices where it can use one."""
+    return sorted(dataset.scanner(columns=[column], filter=filter).to_table()[column].to_pylist())
 
 
 def pylance_answer(uri: str, filter: str, column: str = "id") -> tuple[list[Any], bool]:

@@ -1,9 +1,11 @@
-"""Inverted indices in random histories: pylance's searches compared with the words of every row."""
+"""Inverted indices in random histories: searches by Pennon and by pylance compared with the words of every row."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import lance
@@ -11,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+import pennon
 from pennon.testing.cases import Column, IndexCase
 from pennon.testing.writers import Writers
+from pennon.text import Match, Operator, Phrase, Query
 
 WORDS = tuple(f"w{number}" for number in range(30))
 # Words are compared as they are.
@@ -49,23 +53,48 @@ def inverted_index(column: str, *, name: str | None = None) -> IndexCase:
 
 @dataclass(frozen=True)
 class WordCheck:
-    """The rows that pylance finds for a word are those that have it."""
+    """The rows that `Table.search_text` and pylance find are those that have the words, and the best are complete."""
 
     column: str
     index_name: str
+    k: int = 8
 
     def __call__(self, history: Writers) -> None:
-        """Compare a few words that are rare, frequent and absent."""
+        """Compare a few words that are rare, frequent and absent, alone, together and one after another."""
         dataset = history.dataset()
-        if not any(index.name == self.index_name for index in dataset.describe_indices()):
-            return
         rows = dataset.to_table(columns=["id", self.column])
         words_of = {
-            id: set(re.findall(r"\w+", text or ""))
+            id: re.findall(r"\w+", text or "")
             for id, text in zip(rows["id"].to_pylist(), rows[self.column].to_pylist(), strict=True)
         }
+        self.compare_pennon(pennon.open(history.uri), words_of)
+        if not any(index.name == self.index_name for index in dataset.describe_indices()):
+            return
         for word in ("w0", "w7", "w29", "none"):
             query = lance.query.MatchQuery(word, self.column)
             found = dataset.scanner(columns=["id", "_score"], full_text_query=query).to_table()["id"].to_pylist()
             expected = sorted(id for id, known in words_of.items() if word in known)
             assert sorted(found) == expected, f"{word}: {sorted(found)} are not {expected}"
+
+    def compare_pennon(self, table: pennon.Table, words_of: Mapping[int, Sequence[str]]) -> None:
+        """Rows of a naive scan, with and without a filter; the k best, one query at a time and all at once."""
+        asked: dict[Query, Callable[[Sequence[str]], bool]] = {
+            Match("w0"): lambda known: "w0" in known,
+            Match("w7 w29 none"): lambda known: "w7" in known or "w29" in known,
+            Match("w1 w3", operator=Operator.AND): lambda known: "w1" in known and "w3" in known,
+            Phrase("w1 w0"): lambda known: ("w1", "w0") in pairwise(known),
+            Match("none"): lambda _: False,
+        }
+        queries = [query.within([self.column]) for query in asked]
+        batch = table.search_text_batch(self.column, queries, self.k, columns=["id"])
+        for number, (query, holds) in enumerate(zip(queries, asked.values(), strict=True)):
+            expected = sorted(id for id, known in words_of.items() if holds(known))
+            everything = table.scan(full_text=query, columns=["id"])
+            assert sorted(everything["id"].to_pylist()) == expected, query
+            some = table.scan("id % 3 = 0", ["id"], full_text=query)["id"].to_pylist()
+            assert sorted(some) == [id for id in expected if id % 3 == 0], query
+            scores = everything["_score"].to_numpy()[: self.k]
+            own = batch.take(np.flatnonzero(batch["query_index"].to_numpy() == number))
+            for best in (table.search_text(self.column, query, self.k, columns=["id"]), own):
+                assert len(set(best["id"].to_pylist()) & set(expected)) == min(self.k, len(expected)), query
+                np.testing.assert_allclose(best["_score"].to_numpy(), scores, rtol=1e-5)

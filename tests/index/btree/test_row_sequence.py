@@ -132,7 +132,7 @@ def test_every_page_has_borders_of_its_own(ranges: list[int] | None, tmp_path: P
     for page in range(1, tree.lookup.pages):
         assert tree.cut(tree.border_before(page)).is_at(Cut(page))
         if tree.lookup.maxs[page - 1].is_valid:
-            assert tree.cut(tree.border_behind(page - 1)).is_at(Cut(page))
+            assert tree.cut(tree.border_after(page - 1)).is_at(Cut(page))
 
 
 def test_a_hot_value_is_dealt_out_by_its_shares(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_pages_read_apart_must_follow_each_other(tmp_path: Path, monkeypatch: py
     """What one read cannot see: its first value is below the last of the read before."""
     tree = write_tree(tmp_path, pa.array(range(0, 200, 2), pa.int64()))
     monkeypatch.setattr(sequencing, "READ_BATCH", 4)
-    monkeypatch.setattr(Sequence, "_is_as_told", lambda *_: True)
+    monkeypatch.setattr(Sequence, "_matches_lookup", lambda *_: True)
     monkeypatch.setattr(PageLookup, "has_rows", lambda *_: True)
     with_values(lambda v: [*v[:4], 1, *v[5:]])(tmp_path / "_indices" / "x")
     fresh = Sequence(Store(Location.of(str(tmp_path))), segment([]), pa.int64())

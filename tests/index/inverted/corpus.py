@@ -63,6 +63,7 @@ def pylance_index(uri: str, **options: Any) -> IndexSegment:
 
 def pylance_options(params: TextParams) -> dict[str, Any]:
     options = asdict(params)
+    del options["lance_tokenizer"]  # follows from the column
     stop_words = options["custom_stop_words"]
     return {**options, "custom_stop_words": None if stop_words is None else list(stop_words)}
 

@@ -74,6 +74,22 @@ def check_tokens(path: Path, params: TextParams, texts: list[str]) -> None:
     assert tokens_by_row(by_pennon) == tokens_by_row(by_pylance)
 
 
+def test_changes_of_characters_are_those_of_the_installed_pylance() -> None:
+    """Where a class begins or ends, and every character that becomes another one; the heavy test has all of Unicode."""
+    flags, changed = tables.alphanumeric(), sorted({*tables.lower(), *tables.folding()})
+    edges = np.flatnonzero(np.diff(flags))
+    asked = sorted({*edges.tolist(), *(edges + 1).tolist(), *changed, *range(1, 0x300)} - set(range(0xD800, 0xE000)))
+    assert make_text_tables.kept_in_words(asked, "simple") == [code for code in asked if flags[code]]
+    spaces = set(asked) - set(make_text_tables.kept_in_words(asked, "whitespace"))
+    assert spaces == {ord(character) for character in tables.WHITESPACE}
+    for made, table in (
+        (make_text_tables.translation(asked, lower_case=True), tables.lower()),
+        (make_text_tables.translation(asked, ascii_folding=True), tables.folding()),
+    ):
+        assert {ord(character): became for character, became in made.items()} == table
+
+
+@pytest.mark.heavy
 def test_character_tables_are_those_of_the_installed_pylance() -> None:
     expected = np.zeros(tables.CODE_POINTS, dtype=np.bool_)
     for first, last in make_text_tables.alphanumeric():

@@ -12,14 +12,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyroaring import FrozenBitMap
 
 from pennon.errors import DamagedFile
-from pennon.format.index_metadata import IndexSegment
+from pennon.format.index_metadata import IndexFile, IndexSegment
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Location, open_store
 from pennon.index.cache import ByteCache
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.dictionary.dictionary import Dictionary, Terms, encode_dictionary
+from pennon.index.inverted.dictionary.write_kernels import checksum
+from pennon.index.inverted.files import PartitionFiles, checksums_name, read_metadata
 from pennon.index.inverted.postings.lists import EncodedLists, PostingLists, encode
 from pennon.index.inverted.query import Match, Operator, Phrase
 from pennon.index.inverted.scoring import Statistics
@@ -49,6 +52,8 @@ def test_a_damaged_dictionary_never_leads_outside(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     content = content[: data.draw(st.sampled_from([len(content), len(content) - 1, 40, 20, 3]))]
+    if len(content) > 4:  # or the checksum would refuse all of them
+        content[-4:] = np.frombuffer(int(checksum(content, len(content) - 4)).to_bytes(4, "little"), dtype=np.uint8)
     try:
         dictionary = Dictionary(content, "here")
         assert dictionary.find("1e9") in range(dictionary.count) or dictionary.find("1e9") is None
@@ -122,8 +127,10 @@ def rewritten(uri: str, segment: IndexSegment, name: str, change: Callable[[pa.T
     yield target
 
 
-def search_in(uri: str, target: str) -> None:
-    segment = IndexSegment(target.rpartition("/")[2], "x", (1,), 1, frozenset(), "", b"", 2)  # pyright: ignore[reportArgumentType]
+def search_in(uri: str, target: str, files: tuple[IndexFile, ...] = ()) -> None:
+    """`files` are what the manifest records; without checksums among them, lists are not compared with any."""
+    uuid = target.rpartition("/")[2]
+    segment = IndexSegment(uuid, "x", (1,), 1, FrozenBitMap(), "", b"", 2, files=files)
     index = TextIndex([open_segment(uri, segment, ByteCache())])
     for query in QUERIES:
         TextSearch({COLUMN: index}, COLUMN).best(query, 10)
@@ -201,13 +208,79 @@ def test_flipped_postings_are_found_or_refused(indexed: tuple[str, IndexSegment]
 
 def test_missing_and_truncated_files_are_a_named_error(indexed: tuple[str, IndexSegment], tmp_path: Path) -> None:
     uri, segment = indexed
+    checksums = tuple(file for file in segment.files if file.path == checksums_name(0))
     for file in segment.files:
         for keep in (0, 100, file.size_bytes // 2, file.size_bytes - 9):
             for target in rewritten(uri, segment, "none", lambda table: table):
                 path = Path(uri, target, file.path)
                 path.write_bytes(path.read_bytes()[:keep])
                 with pytest.raises(DamagedFile):
-                    search_in(uri, target)
+                    search_in(uri, target, checksums)
                 path.unlink()
                 with pytest.raises(DamagedFile):
-                    search_in(uri, target)
+                    search_in(uri, target, checksums)
+
+
+def flipped(column: pa.ChunkedArray, draw: random.Random) -> pa.Array:
+    """A bit of one row is another."""
+    rows, place = column.to_pylist(), draw.randrange(len(column))
+
+    def flip(item: Any) -> Any:
+        if isinstance(item, int):
+            return item ^ 1
+        if isinstance(item, bytes):
+            at = draw.randrange(len(item))
+            return item[:at] + bytes([item[at] ^ (1 << draw.randrange(8))]) + item[at + 1 :]
+        return [flip(part) if number == 0 else part for number, part in enumerate(item)]
+
+    rows[place] = flip(rows[place])
+    return pa.array(rows, column.type)
+
+
+@pytest.mark.parametrize(
+    ("file", "column"),
+    [
+        *(("docs", name) for name in ("_rowid", "_num_tokens")),
+        *(("invert", name) for name in ("_posting", "_impacts", "_compressed_position", "_position_block_offset")),
+        *(("tokens", name) for name in ("_token_fst_bytes", "_token_next_id", "_token_total_length")),
+    ],
+)
+def test_any_flipped_bit_in_files_of_pennon_is_found(indexed: tuple[str, IndexSegment], file: str, column: str) -> None:
+    """By checksums, where the content does not give it away."""
+    uri, segment = indexed
+    store, draw, name = open_store(Location.of(uri)), random.Random(column), f"part_0_{file}.lance"
+    for _ in range(6):
+        change = with_column(column, lambda items: flipped(items, draw))
+        for target in rewritten(uri, segment, name, change):
+            sizes = {path: size for path, size in segment.file_sizes.items() if path != name}
+            files = PartitionFiles(store, target, 0, {**sizes, checksums_name(0): 1})
+            with pytest.raises(DamagedFile):
+                read_all(files)
+
+
+def test_flipped_bits_in_metadata_and_checksums_are_found(indexed: tuple[str, IndexSegment]) -> None:
+    uri, segment = indexed
+    store = open_store(Location.of(uri))
+    for target in rewritten(uri, segment, "none", lambda table: table):
+        files = PartitionFiles(store, target, 0, segment.file_sizes)
+        read_all(files)
+        path = Path(uri, target, checksums_name(0))
+        content = path.read_bytes()
+        for damaged in (content[:-4], content[:8] + b"\x01" + content[9:], b""):
+            path.write_bytes(damaged)
+            with pytest.raises(DamagedFile):
+                read_all(PartitionFiles(store, target, 0, segment.file_sizes))
+        metadata = Path(uri, target, "metadata.lance")
+        whole = metadata.read_bytes()
+        for old, new in ((b'length":40', b'length":41'), (b'"stem":true', b'"stem":null'), (b"[0]", b"[1]")):
+            assert old in whole
+            metadata.write_bytes(whole.replace(old, new))
+            with pytest.raises(DamagedFile):
+                read_metadata(store, target, segment.file_sizes)
+
+
+def read_all(files: PartitionFiles) -> None:
+    docs = files.read_docs()
+    dictionary, total = files.read_dictionary()
+    dictionary.list_all(total)
+    files.read_lists(0, files.num_terms, with_positions=True).decode(len(docs))

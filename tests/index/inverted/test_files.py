@@ -150,4 +150,4 @@ def test_bytes_that_are_no_text_do_not_stop_a_build(tmp_path: Path) -> None:
     uri = write_table(tmp_path / "t", ["x"], fragments=1)
     builder = PartitionBuilder(TextParams(stem=False))
     builder.add(column, np.arange(4, dtype=np.uint64))
-    assert len(builder.write(open_store(Location.of(uri)), "_indices/new", 0)) == 3
+    assert len(builder.write(open_store(Location.of(uri)), "_indices/new", 0)) == 4

@@ -13,8 +13,8 @@ from lance.optimize import Compaction, RewriteResult
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.format.store import Location, open_store
+from pennon.index.arrays import Flags
 from pennon.index.inverted.analysis.params import TextParams
-from pennon.index.inverted.compiled import Flags
 from pennon.index.inverted.files import read_metadata
 from pennon.index.inverted.query import Match
 from pennon.index.inverted.remap import RemappedPartition, must_rewrite, remap_docs, rewrite
@@ -72,7 +72,7 @@ def test_a_remapped_segment_finds_the_rows_of_today(tmp_path: Path, form: str) -
     assert must_rewrite(parts, live, stable_row_ids=True)
     assert must_rewrite(parts, BitMap([0]), stable_row_ids=False)
     if form == "docs":
-        files = remap_docs(store, old_segment.directory, f"_indices/{name}", metadata, parts)
+        files = remap_docs(store, f"_indices/{name}", metadata, parts)
     else:
         files = rewrite(store, f"_indices/{name}", metadata, [[part.source() for part in parts]])
     for existing in lance.dataset(uri).describe_indices():

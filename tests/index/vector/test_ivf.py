@@ -100,7 +100,7 @@ def test_centroids_of_older_writers_are_read() -> None:
         (Layout(np.array([0, 9]), np.array([7, 0])), None),
         (Layout.of([3, 4, 0]), "3 partitions"),
         (Layout.of([3, 3]), "add up to 6"),
-        (Layout(np.array([0, 2]), np.array([3, 4])), "follow one another"),
+        (Layout(np.array([0, 2]), np.array([3, 4])), "not consecutive"),
     ],
 )
 def test_runs_must_fill_their_file(layout: Layout, problem: str | None) -> None:

@@ -105,7 +105,7 @@ def test_nothing_is_wrong_with_what_pennon_maintains(tmp_path: Path, stable: boo
     assert report.ok, str(report)
     if not stable:
         assert "10 segments behind the Fragment Reuse Index" in str(report)
-        assert "1 move that no index file needs" in str(report)
+        assert "1 compaction that no index file needs" in str(report)
 
 
 def test_nothing_is_wrong_with_what_stock_maintains(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_nothing_is_wrong_with_what_stock_maintains(tmp_path: Path) -> None:
     lance.dataset(uri).create_scalar_index("text", IndexConfig("fm", {}), name="unknown")
     report = pennon.open(uri).audit(recall_queries=2)
     assert report.ok, str(report)
-    assert "not looked at: unknown index type" in str(report)
+    assert "not audited: unknown index type" in str(report)
 
 
 def test_values_of_every_kind_are_told_apart(tmp_path: Path) -> None:
@@ -196,11 +196,11 @@ def swap(uri: str, name: str) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[str, str], None], str]] = {
     "deleted": (lambda uri, name: files_of(uri, name)[0].unlink(), "is missing"),
-    "truncated": (lambda uri, name: truncate(files_of(uri, name)[0]), "bytes, its index recorded"),
-    "swapped": (swap, "bytes, its index recorded|not what the lookup says"),
+    "truncated": (lambda uri, name: truncate(files_of(uri, name)[0]), "bytes, but its index recorded"),
+    "swapped": (swap, "bytes, but its index recorded|does not match the lookup"),
     "disordered": (
         lambda uri, name: rewrite(uri, name, lambda t: t.take(list(range(t.num_rows))[::-1])),
-        "not what the lookup says",
+        "does not match the lookup",
     ),
     "forgotten": (lambda uri, name: rewrite(uri, name, with_ids(forget)), ": 1 row missing"),
     "repeated": (lambda uri, name: rewrite(uri, name, with_ids(repeat)), "1 row missing, 1 row more than once"),
@@ -288,7 +288,7 @@ def test_coverage_of_values_that_changed(tmp_path: Path) -> None:
     assert found.keys() == {"k_idx", "v_idx", "id_idx"}, str(report)
     assert "30 rows with another value" in found["k_idx"]
     assert "20 rows with another value" in found["id_idx"]
-    assert "codes that are not of their vectors, in 1 fragment (2)" in found["v_idx"]
+    assert "codes that do not match their vectors, in 1 fragment (2)" in found["v_idx"]
     report = table.audit(repair=True)
     assert report.ok, str(report)
     check(table)
@@ -382,7 +382,7 @@ def test_codes_that_stock_merged_from_other_bounds(tmp_path: Path) -> None:
     dataset.commit_existing_index_segments("v_idx", "v", [dataset.merge_existing_index_segments(parts)])
     table = pennon.open(uri)
     report = table.audit()
-    assert "codes that are not of their vectors" in problems(report)["v_idx"], str(report)
+    assert "codes that do not match their vectors" in problems(report)["v_idx"], str(report)
     report = table.audit(repair=True)
     assert report.ok, str(report)
     assert next(float(f.problem.split()[2]) for f in report.findings if "recall@10" in f.problem) > 0.95
@@ -397,7 +397,7 @@ def test_codes_that_stock_chose_by_the_largest_product(tmp_path: Path) -> None:
     lance.write_dataset(rows(200, 600), uri, mode="append")
     lance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=1)
     table = pennon.open(uri)
-    assert "not of their vectors, in 1 fragment (1)" in problems(table.audit())["v_idx"]
+    assert "do not match their vectors, in 1 fragment (1)" in problems(table.audit())["v_idx"]
     assert table.audit(repair=True).ok
 
 

@@ -12,6 +12,7 @@ import pytest
 from lance.file import LanceFileReader
 
 import pennon
+from pennon.jobs.bitmap.plan import BitmapPlan
 from tests.support.labels import LABEL_FILTERS, label_table, write_labels
 from tests.support.tables import FILTERS, MIXED_FILTERS, every_type, full_scan, stock_answer, write_every_type
 
@@ -199,6 +200,17 @@ def test_a_merge_without_changed_rows_equals_a_build(tmp_path: Path) -> None:
     pennon.open(uri).optimize_indices(num_indices_to_merge=9)
     assert read_index(uri, "text_idx")[0].equals(read_index(uri, "whole")[0])
     check(uri, FILTERS["text"])
+
+
+def test_a_build_of_several_ranges_equals_one_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = write_every_type(tmp_path / "t.lance", 2000, 400)
+    pennon.open(uri).create_index("text", "BITMAP", "whole")
+    monkeypatch.setattr("pennon.jobs.bitmap.plan.RANGE_BYTES", 4000)
+    plan = pennon.open(uri).plan_index("text", "BITMAP", rows_per_task=500)
+    assert isinstance(plan, BitmapPlan)
+    assert plan.ranges > 2
+    pennon.open(uri).create_index("text", "BITMAP", rows_per_task=500)
+    assert read_index(uri, "text_idx")[0].equals(read_index(uri, "whole")[0])
 
 
 def test_old_values_of_updated_rows_do_not_stay(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def test_bad_requests_fail_at_once(spark: Any, deltas: str) -> None:
     table, df = pennon.open(deltas), frame(spark)
     with pytest.raises(ColumnNotFound, match="the DataFrame has no column 'v'"):
         table.knn_join(df, "v")
-    with pytest.raises(InvalidArgument, match="column 'number' of the DataFrame is of type bigint"):
+    with pytest.raises(InvalidArgument, match="column 'number' of the DataFrame has type bigint"):
         table.knn_join(df, "v", "number")
     with pytest.raises(InvalidArgument, match="inner or left, not 'outer'"):
         table.knn_join(df, "v", "q", how="outer")
@@ -291,7 +291,7 @@ def test_rows_that_come_in_another_order_are_not_mixed_up(deltas: str) -> None:
     assert len(plan.groups) > 2
     assert finished(ASKED, ASKED) == len(ASKED)
     for other in (ASKED[::-1], ASKED[:-1], np.concatenate([ASKED[:1], ASKED])):
-        with pytest.raises(BuildFailed, match="gave other rows"):
+        with pytest.raises(BuildFailed, match="returned other rows"):
             finished(ASKED, other)
 
 
@@ -309,3 +309,10 @@ def test_tensors_of_one_dimension_are_vectors(spark: Any, tmp_path: Path) -> Non
             of_query(joined.orderBy("number", "_rank").toArrow(), number),
             brute_force(uri, ASKED[number], 3, "l2", None),
         )
+
+
+def test_filters_after_the_search_and_bounds_of_probes(spark: Any, tmp_path: Path, memory: int) -> None:
+    uri = write(tmp_path / "t.lance", rows(900))
+    index(uri, "IVF_FLAT", partitions=12)
+    agrees_with_search(uri, frame(spark), 9, memory, filter="part < 4", prefilter=False, nprobes=ALL)
+    agrees_with_search(uri, frame(spark), 300, memory, minimum_nprobes=2, maximum_nprobes=5)

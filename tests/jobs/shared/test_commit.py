@@ -156,7 +156,7 @@ def test_column_dropped_between_check_and_commit(uri: str, engine: Any, monkeypa
 def test_compaction_meanwhile_is_a_precise_conflict(uri: str, engine: Any) -> None:
     scanned, segment = scan_and_build(uri, engine)
     compact(uri)
-    with pytest.raises(CommitConflict, match="rewritten meanwhile"):
+    with pytest.raises(CommitConflict, match="rewritten in the meantime"):
         commit_change(scanned, AddSegment(segment, replace_whole=True))
     assert pennon.open(uri).indices() == []
 
@@ -277,7 +277,7 @@ def test_a_change_is_printed_without_committing_it(uri: str, engine: Any) -> Non
     scanned, segment = scan_and_build(uri, engine, [0, 1])
     version = lance.dataset(uri).version
     change = AddSegment(segment, replace_whole=False)
-    assert str(change) == f"add segment {segment.uuid} over 2 fragments to k_idx, beside its other segments"
+    assert str(change) == f"add segment {segment.uuid} over 2 fragments to k_idx, next to its other segments"
     assert change.on(scanned) == SegmentChange((segment,))
     assert lance.dataset(uri).version == version
 

@@ -290,7 +290,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "a text": ("IVF_PQ", {"max_iters": "12"}, "max_iters must be a whole number"),
     "a truth": ("IVF_PQ", {"num_partitions": True}, "num_partitions must be a whole number"),
     "negative seed": ("IVF_PQ", {"seed": -1}, "seed"),
-    "codebook alone": ("IVF_PQ", {"pq_codebook": np.ones((4, 256, 4))}, "Give ivf_centroids too"),
+    "codebook alone": ("IVF_PQ", {"pq_codebook": np.ones((4, 256, 4))}, "Pass ivf_centroids too"),
 }
 
 
@@ -340,7 +340,7 @@ def test_objects_of_options_are_as_good_as_names(tmp_path: Path) -> None:
     assert plan.to_dict() == named.to_dict()
     assert table.create_index(COLUMN, chosen).index.type == "IVF_PQ"
     assert (plan.to_dict()["metric"], files_of(uri).ivf.num_partitions) == ("cosine", 4)
-    with pytest.raises(InvalidArgument, match=r"num_bits given beside an object.* Give all options to IvfPq"):
+    with pytest.raises(InvalidArgument, match=r"num_bits given in addition to .* Pass all options to IvfPq"):
         table.plan_index(COLUMN, chosen, num_bits=4)
     with pytest.raises(InvalidArgument, match="not an index type"):
         table.plan_index(COLUMN, pennon.IvfPq)  # pyright: ignore[reportArgumentType]

@@ -201,7 +201,7 @@ def test_an_unknown_column_is_named_beside_those_like_it(sql: str) -> None:
         ("`name = 'a'", 0, "this ` is never closed"),
         ("(user_id = 1", 12, "')' is missing"),
         ("abs(score > 1", 13, "')' is missing"),
-        ("user_id = 1) AND ok", 11, "closes nothing"),
+        ("user_id = 1) AND ok", 11, "has no matching"),
         ("user_id = 1 adn ok", 12, "operator before 'adn'"),
         ("user_id = 1 AND", 15, "an expression is missing"),
         ("user_id = = 1", 10, "instead of '='"),

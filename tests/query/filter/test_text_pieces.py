@@ -31,6 +31,7 @@ def test_whatever_a_regular_expression_matches_holds_its_pieces(pattern: str, te
     [
         ("hello (foo|bar) baz", ("hello ", " baz")),
         (r"\bword\b foo\.bar", ("word", " foo.bar")),
+        (r"of \<word\>", ("of ", "word")),
         ("colou?r", ("colo", "r")),
         ("a|b", ()),
         ("(?i)abc", ()),

@@ -81,3 +81,21 @@ def test_a_filter_of_another_type_is_refused(uri: str) -> None:
     table = pennon.open(uri, engine="local")
     with pytest.raises(InvalidArgument, match="not int"):
         table.scan(42)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_empty_answer_has_the_columns_that_were_asked_for(tmp_path: Path) -> None:
+    """Also the second time, when its schema is known."""
+    uri = str(tmp_path / "t.lance")
+    dataset = lance.write_dataset(pa.table({"id": range(100), "s": ["a"] * 100}), uri)
+    table = pennon.open(uri, engine="local")
+    table.create_index("id")
+    for filter in ("id = -1", "id = -2", "id = -1 AND s LIKE '%b%'"):
+        assert table.explain(filter).scanned_rows == 0
+        assert table.scan(filter) == dataset.to_table(filter=filter)
+        assert table.scan(filter, ["s"], with_row_id=True) == dataset.to_table(["s"], filter, with_row_id=True)
+        assert table.scan(filter, ["s"], limit=3) == dataset.to_table(["s"], filter)
+        assert table.scan(filter, {"double": "id * 2"}) == dataset.to_table({"double": "id * 2"}, filter)
+        with pytest.raises(InvalidArgument):
+            table.scan(filter, {"double": "nowhere * 2"})
+    with pytest.raises(InvalidFilter):
+        table.scan("id = -1 AND nothing_like_it(s)")

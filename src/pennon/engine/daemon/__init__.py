@@ -1,1 +1,1 @@
-"""Not imported: the folder goes on the path of Spark's workers, where its module is called by name."""
+"""Not imported: the folder is put on the path of Spark's workers, which import its module by name."""

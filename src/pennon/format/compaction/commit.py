@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import secrets
 from collections.abc import Iterable, Sequence, Set
 from typing import Any
@@ -19,12 +20,15 @@ from lance.fragment import FragmentMetadata
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.errors import CommitConflict, InvalidArgument, UnsupportedTable
+from pennon.events import Event, EventKind, emit
 from pennon.format.commit import RetryableConflict, commit_operation, commit_segments, raise_conflict
 from pennon.format.compaction.execute import Rewritten
 from pennon.format.compaction.plan import data_files
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import FLAG_TAGGED_REUSE
 from pennon.format.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
 
 # Ids left free below those of remapped fragments, for writers that append while index files are being written. If such
 # a writer takes one of the ids, those files are useless.
@@ -147,7 +151,14 @@ def _unstraddled(base: Snapshot, rewritten: Sequence[Rewritten], replaced: Set[s
         halves = [group.old_ids for group in rewritten if not remappable_at_once([group], [segment.fragments])]
         if halves and segment.uuid not in replaced:
             pruned.append(dataclasses.replace(segment, fragments=segment.fragments.difference(*halves)))
-    return commit_segments(base, pruned, []) if pruned else base
+    if not pruned:
+        return base
+    committed, change = commit_segments(base, pruned, []), "drop coverage of parts of the fragments to be compacted"
+    message = f"committed version {committed.version} of {committed.uri}: {change}"
+    names = tuple(sorted({segment.name for segment in pruned}))
+    counts = {"segments": len(pruned)}
+    emit(logger, logging.INFO, Event(EventKind.COMMIT, base.uri, message, names, committed.version, counts))
+    return committed
 
 
 def _old_metadata(base: Snapshot, group: Rewritten) -> list[FragmentMetadata]:

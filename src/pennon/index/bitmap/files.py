@@ -6,11 +6,11 @@ values ascending, floats in IEEE 754 total order; readers accept any order. The 
 `lance:index_stats`, which is `{"num_bitmaps":N}`, and for an index of lists `lance:label_list_nulls`, the number of the
 global buffer with the map of rows whose list is NULL.
 
-Pennon adds what other readers pass over: a last global buffer that cuts the rows into pages, which are read and checked
-as one. Per page it has four u64: the row behind its last, the ids in its maps, the runs of ids that follow one another,
+Pennon adds a last global buffer that other readers ignore. It cuts the rows into pages, each of which is read and
+checked as a unit. Per page it has four u64: the row after its last, the ids in its maps, the runs of consecutive ids,
 and the digest of its maps. The metadata has under `pennon:pages`: `<segment> <number of the buffer> <CRC-32 of the
 buffer> <CRC-32 of the digests of keys> <CRC-32 of the map of NULL lists> <CRC-32 of this text>`, numbers but the first
-in hex. A file without pages of its own segment was written by others.
+in hex. A file without pages for its segment was not written by Pennon.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ PAGES_KEY = "pennon:pages"
 # A batch of maps that is written at once; pylance's own limit.
 BATCH_BYTES = 32 << 20
 LARGEST_MAP = (1 << 31) - 1
-# A page ends where it has so many bytes of maps, or keys.
+# A page ends when it has this many bytes of maps, or keys.
 PAGE_BYTES = 1 << 16
 PAGE_KEYS = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
 class Pages:
-    """How the rows of a file are cut: where pages end, the ids and runs of ids in each. `digests` are those of the
-    maps, None where the file has none."""
+    """The pages of a file: the end of each, and its ids and runs of ids. `digests` are those of the maps; None if the
+    file has none."""
 
     stops: npt.NDArray[np.int64]
     ids: npt.NDArray[np.int64] | None = None
@@ -93,7 +93,7 @@ class BitmapFile:
         return keys
 
     def read_page(self, page: int) -> Maps:
-        """The maps of a page. DamagedFile where they are not as they were written."""
+        """The maps of a page. Raises DamagedFile if they are not as they were written."""
         start, stop = int(self.pages.starts[page]), int(self.pages.stops[page])
         column = self._file.read(start, stop - start).column(0).combine_chunks()
         array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
@@ -104,7 +104,7 @@ class BitmapFile:
         return Maps.of_array(array)
 
     def read_list_nulls(self) -> Maps:
-        """The rows whose list is NULL. DamagedFile where the file does not record them."""
+        """The rows whose list is NULL. Raises DamagedFile if the file does not record them."""
         number = self._file.metadata.get(LIST_NULLS_KEY, "")
         if not number.isdecimal():
             raise DamagedFile(f"{self.where} does not record which lists are NULL", REMEDY)
@@ -151,8 +151,8 @@ def write_bitmaps(
     list_nulls: bytes | None = None,
     name: str = FILE,
 ) -> WrittenBitmaps:
-    """Write the file of a segment from keys in order and their maps, part by part. BuildFailed where the rows of one
-    value take more than the format allows."""
+    """Write the file of a segment from sorted keys and their maps, part by part. Raises BuildFailed if the rows of one
+    value exceed the limit of the format."""
     schema = pa.schema([pa.field("keys", key_type), pa.field("bitmaps", pa.binary())])
     metadata: dict[str, str] = {}
     written = _Written()
@@ -188,7 +188,7 @@ def write_bitmaps(
 
 @dataclass(frozen=True)
 class WrittenBitmaps:
-    """A file as its writer reports it: its keys, and the ids in all maps."""
+    """The report of a file's writer: the number of keys, and of ids in all maps."""
 
     file: IndexFile
     keys: int
@@ -197,7 +197,7 @@ class WrittenBitmaps:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """What the metadata has of the rest of the file."""
+    """The metadata about the rest of the file."""
 
     buffer: int
     pages: int
@@ -210,7 +210,7 @@ class _Recorded:
 
 
 def _recorded(file: LanceFile, segment: str) -> _Recorded | None:
-    """What Pennon recorded of the file when it wrote it for this segment; pylance may copy it to other segments."""
+    """The record that Pennon wrote for this segment; pylance may copy it to other segments."""
     text, _, check = file.metadata.get(PAGES_KEY, "").rpartition(" ")
     if not text.startswith(f"{segment} "):
         return None
@@ -224,7 +224,7 @@ def _recorded(file: LanceFile, segment: str) -> _Recorded | None:
 
 
 class _Written:
-    """What is recorded of the rows of a file while they are written."""
+    """Collects the record of the rows of a file while they are written."""
 
     def __init__(self) -> None:
         self.rows = self.ids = 0

@@ -1,4 +1,4 @@
-"""Joining the maps of a key that several sources have: by copying where their high halves differ, else row by row."""
+"""Join the maps of a key that several sources have: by copying if their high halves differ, else row by row."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LARGE_GROUP = 1 << 20
 
 
 def join_maps(maps: Maps, starts: Places, where: str) -> Maps:
-    """One map of each group of maps; group i is number `starts[i]` to `starts[i + 1] - 1`. Nothing is decoded where no
-    high half is in two maps of a group. DamagedFile where a map is invalid."""
+    """One map of each group of maps; group i is number `starts[i]` to `starts[i + 1] - 1`. Nothing is decoded if no
+    high half is in two maps of a group. Raises DamagedFile if a map is invalid."""
     entries = Entries.of(maps, where)
     if len(maps) == len(starts) - 1:
         return maps
@@ -36,7 +36,7 @@ def join_maps(maps: Maps, starts: Places, where: str) -> Maps:
 
 
 def remap_maps(maps: Maps, starts: Places, remap: Remap, where: str) -> Maps:
-    """One map of each group of maps, with other ids, and without the rows that are gone."""
+    """One map of each group of maps, with remapped ids, without rows that no longer exist."""
     return _regrouped(maps, starts, remap, where)
 
 
@@ -58,7 +58,7 @@ def _pieces(maps: Maps, starts: Places, remap: Remap | None, where: str) -> Iter
     edges = maps.offsets[starts]
     first, count = 0, len(starts) - 1
     while first < count:
-        # A byte of a map can stand for many rows, so that groups are also cut by their number of ids.
+        # A byte of a map can represent many rows, so groups are also cut by their number of ids.
         last = max(int(np.searchsorted(edges, edges[first] + LARGE_GROUP, "right")) - 1, first + 1)
         own = starts[first : last + 1]
         some = maps.slice(int(own[0]), int(own[-1]))

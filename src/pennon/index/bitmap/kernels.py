@@ -1,19 +1,19 @@
-"""Row maps by the thousand, as machine code: a column of distinct values has as many maps as rows.
+"""Compiled kernels for thousands of row maps: a column of distinct values has as many maps as rows.
 
-The layout is described in `row_map`. Every function takes maps one after another in one buffer. What is read is
-checked before it is used: no count or size of a damaged map leads beyond the bytes of the map.
+The layout is described in `row_map`. Every function takes maps one after another in one buffer. Counts and sizes are
+checked before use: those of a damaged map never lead to reads beyond its bytes.
 
-The first call of a process compiles a function, unless an earlier process has left the outcome on disk.
+The first call of a process compiles a function, unless an earlier process has cached the result on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from pennon.index.compiled import compiled
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -25,22 +25,13 @@ MOST_IN_ARRAY = 4096
 BITS_BYTES = 8192
 # First bytes of a bitmap without runs, and the lower half of those of one with runs.
 PLAIN_COOKIE, RUN_COOKIE = 12346, 12347
-# With runs, bitmaps of fewer containers have no list of their places.
+# With runs, bitmaps of fewer containers have no list of their positions.
 NO_OFFSET_THRESHOLD = 4
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def _compiled(function: F) -> F:
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # there is no place to keep it: every process compiles it again
-        return njit(nogil=True)(function)
-
-
-@_compiled
+@compiled()
 def map_sizes(ids: Words, starts: Places) -> Places:
-    """Where the map of each group begins, one after another, and where the last one ends."""
+    """The start of the map of each group, and the end of the last one."""
     offsets = np.zeros(len(starts), dtype=np.int64)
     for group in range(len(starts) - 1):
         size = 4
@@ -64,19 +55,19 @@ def map_sizes(ids: Words, starts: Places) -> Places:
     return offsets
 
 
-@_compiled
+@compiled()
 def _put32(data: Bytes, at: int, value: Any) -> None:
     for byte in range(4):
         data[at + byte] = (value >> (8 * byte)) & 255
 
 
-@_compiled
+@compiled()
 def _put16(data: Bytes, at: int, value: Any) -> None:
     data[at] = value & 255
     data[at + 1] = (value >> 8) & 255
 
 
-@_compiled
+@compiled()
 def _get32(data: Bytes, at: int) -> Any:
     return (
         np.int64(data[at])
@@ -86,12 +77,12 @@ def _get32(data: Bytes, at: int) -> Any:
     )
 
 
-@_compiled
+@compiled()
 def _get16(data: Bytes, at: int) -> Any:
     return np.int64(data[at]) | (np.int64(data[at + 1]) << 8)
 
 
-@_compiled
+@compiled()
 def write_maps(ids: Words, starts: Places, offsets: Places, data: Bytes) -> None:
     """Fill in the maps of groups of ascending ids; an id that is repeated counts once. `data` must be zeros."""
     for group in range(len(starts) - 1):
@@ -142,14 +133,14 @@ def write_maps(ids: Words, starts: Places, offsets: Places, data: Bytes) -> None
         _put32(data, offsets[group], entries)
 
 
-@_compiled
+@compiled()
 def find_entries(data: Bytes, offsets: Places) -> tuple[int, Words, Places, Places, Places]:
-    """The entries of all maps: high half, map, place of the bitmap, its size. The first number is that of the first
-    map that is damaged, -1 where none is."""
+    """The entries of all maps: high half, map, position of the bitmap, its size. The first number is that of the first
+    damaged map, or -1."""
     total = 0
     for number in range(len(offsets) - 1):
         size = offsets[number + 1] - offsets[number]
-        # An entry has a head of eight bytes at least.
+        # An entry has a header of at least eight bytes.
         if size < 4 or _get32(data, offsets[number]) > (size - 4) // 8:
             return number, np.zeros(0, np.uint64), offsets[:0], offsets[:0], offsets[:0]
         total += _get32(data, offsets[number])
@@ -177,9 +168,10 @@ def find_entries(data: Bytes, offsets: Places) -> tuple[int, Words, Places, Plac
     return -1, highs, owners, places, sizes
 
 
-@_compiled
+@compiled()
 def count_containers(data: Bytes, places: Places, sizes: Places) -> tuple[int, int]:
-    """The containers of all bitmaps as their heads have it, and the first bitmap whose head is damaged, or -1."""
+    """The number of containers of all bitmaps according to their headers, and the first bitmap whose header is damaged,
+    or -1."""
     total = 0
     for entry in range(len(places)):
         at, size = places[entry], sizes[entry]
@@ -194,19 +186,19 @@ def count_containers(data: Bytes, places: Places, sizes: Places) -> tuple[int, i
             count = (cookie >> 16) + 1
         else:
             return total, entry
-        # A container has four bytes of head and two of content at least.
+        # A container has at least four bytes of header and two of content.
         if count > 65536 or 6 * count > size:
             return total, entry
         total += count
     return total, -1
 
 
-@_compiled
+@compiled()
 def find_containers(
     data: Bytes, highs: Words, owners: Places, places: Places, sizes: Places, total: int
 ) -> tuple[int, Words, Places, Bytes, Places, Places]:
-    """Of every container: its first id, its map, its kind, its rows, and where its content begins. The first number is
-    that of the first bitmap that is damaged, -1 where none is."""
+    """For every container: its first id, its map, its kind, its rows, and the start of its content. The first number is
+    that of the first damaged bitmap, or -1."""
     bases = np.empty(total, dtype=np.uint64)
     maps = np.empty(total, dtype=np.int64)
     kinds = np.empty(total, dtype=np.uint8)
@@ -225,7 +217,7 @@ def find_containers(
         header = marks + (count + 7) // 8 if has_runs else begin + 8
         at = header + 4 * count
         if not has_runs or count >= NO_OFFSET_THRESHOLD:
-            at += 4 * count  # the list of places, which follow from the sizes
+            at += 4 * count  # the list of positions, which follow from the sizes
         if at > end:
             return entry, bases, maps, kinds, rows, contents
         last_key = -1
@@ -253,9 +245,9 @@ def find_containers(
     return -1, bases, maps, kinds, rows, contents
 
 
-@_compiled
+@compiled()
 def _is_valid(data: Bytes, at: int, kind: int, card: int) -> bool:
-    """Whether a container has ascending offsets, as many as its head has it."""
+    """Whether a container has ascending offsets, as many as its header records."""
     last = -1
     count = 0
     if kind == ARRAY:
@@ -281,7 +273,7 @@ def _is_valid(data: Bytes, at: int, kind: int, card: int) -> bool:
     return count == card
 
 
-@_compiled
+@compiled()
 def read_containers(data: Bytes, bases: Words, kinds: Bytes, rows: Places, contents: Places, ids: Words) -> None:
     """The ids of valid containers, one container after another."""
     found = 0
@@ -307,9 +299,9 @@ def read_containers(data: Bytes, bases: Words, kinds: Bytes, rows: Places, conte
                     found += 1
 
 
-@_compiled
+@compiled()
 def joined_sizes(highs: Words, sizes: Places, starts: Places) -> tuple[Places, bool]:
-    """Where the map of each group of entries begins, and whether some group has a high half twice."""
+    """The start of the map of each group of entries, and whether some group has a high half twice."""
     offsets = np.zeros(len(starts), dtype=np.int64)
     repeated = False
     for group in range(len(starts) - 1):
@@ -322,7 +314,7 @@ def joined_sizes(highs: Words, sizes: Places, starts: Places) -> tuple[Places, b
     return offsets, repeated
 
 
-@_compiled
+@compiled()
 def write_joined(
     data: Bytes, highs: Words, places: Places, sizes: Places, starts: Places, offsets: Places, joined: Bytes
 ) -> None:
@@ -339,11 +331,11 @@ def write_joined(
             at += sizes[entry]
 
 
-@_compiled
+@compiled()
 def count_rows(
     data: Bytes, bases: Words, owners: Places, kinds: Bytes, contents: Places, rows: Places, counts: Places
 ) -> None:
-    """Add to `counts`, by map, the rows of valid containers and the runs of ids that follow one another."""
+    """Add to `counts`, by map, the rows of valid containers and the runs of consecutive ids."""
     last = np.uint64(0)
     owner = np.int64(-1)
     for number in range(len(bases)):
@@ -378,17 +370,17 @@ def count_rows(
         counts[owner, 1] += runs
 
 
-@_compiled
+@compiled()
 def copy_maps(data: Bytes, begins: Places, offsets: Places, copied: Bytes) -> None:
-    """Copy maps that begin anywhere to their places, one after another."""
+    """Copy maps from any positions to consecutive ones."""
     for number in range(len(begins)):
         size = offsets[number + 1] - offsets[number]
         copied[offsets[number] : offsets[number + 1]] = data[begins[number] : begins[number] + size]
 
 
-@_compiled
+@compiled()
 def bucket(codes: npt.NDArray[np.int32], starts: Places, ids: Words) -> Words:
-    """The ids by ascending code, each code's in the order they came in; `starts` is where each code begins."""
+    """The ids by ascending code, those of a code in their original order; `starts` is the start of each code."""
     places = starts.copy()
     ordered = np.empty(len(ids), dtype=np.uint64)
     for row in range(len(codes)):

@@ -1,4 +1,4 @@
-"""Values in their order, each with the map of its rows: grouped from the rows of a column, cut, and merged."""
+"""Sorted values, each with the map of its rows: grouped from the rows of a column, cut, and merged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pennon.index.bitmap.joining import concat_maps, join_maps
 from pennon.index.bitmap.row_map import Maps, Places, encode, encode_by_code
 from pennon.index.value_order import argsort, exchange_type, fixed_keys, places
 
-# Where more than this share of the first rows are distinct, sorting is cheaper than looking values up.
+# If more than this share of the first rows are distinct, sorting is cheaper than hashing.
 DISTINCT_SHARE = 0.3
 TRIED_ROWS = 1 << 16
 # Bytes of maps and keys that a merge works on at once.
@@ -26,7 +26,7 @@ CHUNK_BYTES = 16 << 20
 
 @dataclass(frozen=True, eq=False)
 class Keyed:
-    """Distinct values ascending, perhaps behind NULL, in their exchange type, and the map of each."""
+    """Distinct ascending values, possibly preceded by NULL, in their exchange type, and the map of each."""
 
     keys: pa.Array
     maps: Maps
@@ -52,7 +52,7 @@ class Keyed:
         return cls(pa.array([], type_), Maps.of_array(pa.array([], pa.binary())))
 
     def to_batch(self) -> pa.RecordBatch:
-        """As it is exchanged between tasks."""
+        """A batch for the exchange between tasks."""
         return pa.record_batch({"keys": self.keys, "maps": self.maps.to_array(pa.large_binary())})
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Keyed:
 
     @property
     def nulls(self) -> int:
-        """1 where there is a map of NULL, else 0."""
+        """1 if there is a map of NULL, else 0."""
         return self.keys.null_count
 
     @property
@@ -71,7 +71,7 @@ class Keyed:
         return Keyed(self.keys.slice(start, stop - start), self.maps.slice(start, stop))
 
     def cut(self, pivots: pa.Array) -> Iterator[tuple[int, Keyed]]:
-        """The keys from each pivot to the next by the number of their range, empty ranges left out. NULL is in the
+        """The keys from each pivot to the next by the number of their range, without empty ranges. NULL is in the
         first."""
         nulls = self.nulls
         edges = [0, *(nulls + place for place in places(self.keys.slice(nulls), pivots)), len(self)]
@@ -80,7 +80,7 @@ class Keyed:
                 yield number, self.slice(start, stop)
 
     def without_empty(self) -> Keyed:
-        """Without keys that have no rows any more."""
+        """A copy without keys that have no rows any more."""
         kept = np.flatnonzero(self.maps.sizes > 4)
         if len(kept) == len(self):
             return self
@@ -88,16 +88,16 @@ class Keyed:
 
 
 class KeyedSource(Protocol):
-    """Keys that are all known, and maps that are read when they are needed."""
+    """Keys in memory, and maps that are read on demand."""
 
     @property
     def keys(self) -> pa.Array:
-        """Distinct and ascending, perhaps behind one or several NULLs, in their exchange type."""
+        """Distinct and ascending, possibly preceded by NULLs, in their exchange type."""
         ...
 
     @property
     def nbytes(self) -> int:
-        """About the bytes of all maps."""
+        """The approximate size of all maps."""
         ...
 
     def read(self, start: int, stop: int) -> Maps:
@@ -124,8 +124,8 @@ class HeldSource:
 
 
 def merge_keyed(sources: Sequence[KeyedSource], where: str, part: int = 0, parts: int = 1) -> Iterator[Keyed]:
-    """All keys of the sources in order, each once, a bounded number at a time. Of several parts of about equal size,
-    which follow one another, only one."""
+    """All keys of the sources in order, each once, a bounded number at a time. `part` selects one of `parts`
+    consecutive parts of about equal size."""
     sources = [source for source in sources if len(source.keys)]
     if not sources:
         return
@@ -144,7 +144,7 @@ def merge_keyed(sources: Sequence[KeyedSource], where: str, part: int = 0, parts
 
 
 def pivots_of_sample(sample: pa.Array, ranges: int) -> pa.Array:
-    """Distinct ascending values that cut a column into ranges of about as many rows."""
+    """Distinct ascending values that cut a column into ranges of about equally many rows."""
     values = sample.cast(exchange_type(sample.type)).drop_null()
     ordered = values.take(pa.array(argsort(values)))
     cuts = np.unique(np.arange(1, ranges) * len(ordered) // ranges)
@@ -152,7 +152,7 @@ def pivots_of_sample(sample: pa.Array, ranges: int) -> pa.Array:
 
 
 def _grouped(values: pa.Array, ids: Addresses) -> Keyed:
-    """Of values without NULL."""
+    """Group values without NULLs."""
     if not len(values):
         return Keyed(values, encode(ids, np.zeros(1, dtype=np.int64)))
     words = _words(values)
@@ -174,7 +174,7 @@ def _grouped(values: pa.Array, ids: Addresses) -> Keyed:
 
 
 def _words(values: pa.Array) -> pa.Array:
-    """What values are looked up by: their bits, so that zeros of either sign and NaNs are told apart."""
+    """The bits of values as hash keys, which distinguish zeros of either sign and NaNs."""
     keys = fixed_keys(values)
     if keys is not None:
         return pa.array(keys)
@@ -182,7 +182,7 @@ def _words(values: pa.Array) -> pa.Array:
 
 
 def _firsts(ascending: pa.Array) -> Places:
-    """Where each distinct value begins."""
+    """The start of each distinct value."""
     words = _words(ascending)
     changes = pc.not_equal(words[1:], words[:-1]).to_numpy(zero_copy_only=False)
     return np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(changes) + 1])
@@ -193,7 +193,7 @@ def _distinct(ascending: pa.Array) -> pa.Array:
 
 
 def _pivots(sources: Sequence[KeyedSource], chunks: int) -> pa.Array:
-    """Quantiles of all keys: as many of each source, and of those all together every so many-th."""
+    """Quantiles of all keys: the same number from each source, and then evenly spaced ones of all these."""
     picked: list[pa.Array] = []
     for source in sources:
         values = source.keys.slice(source.keys.null_count)
@@ -211,7 +211,7 @@ def _edges(keys: pa.Array, pivots: pa.Array) -> list[int]:
 
 
 def _joined(parts: Sequence[Keyed], where: str) -> Keyed:
-    """The keys of several parts in order, each once."""
+    """The sorted keys of several parts, each once."""
     keys = pa.concat_arrays([part.keys for part in parts])
     maps = concat_maps([part.maps for part in parts])
     is_null: npt.NDArray[np.bool_] = keys.is_null().to_numpy(zero_copy_only=False)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap, FrozenBitMap
+from pyroaring import BitMap
 
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_set import RowSet
@@ -17,18 +17,18 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.bitmap.files import BitmapFile
 from pennon.index.bitmap.options import Bitmap, LabelList
 from pennon.index.bitmap.row_map import EMPTY_MAP, Maps
-from pennon.index.bitmap.segment import BitmapSegment, LabelListSegment
+from pennon.index.bitmap.segment import BitmapSegment, LabelListSegment, is_null_test
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition, HasLabels
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.kind import Precision, Query
+from pennon.index.kind import KindDefaults, Precision, Query
 from pennon.index.options import IndexOptions, by_type
 from pennon.index.value_order import is_orderable
 
 
 @dataclass(frozen=True)
-class BitmapKind:
-    """Also what both have in common."""
+class BitmapKind(KindDefaults):
+    """The BITMAP kind, and the common parts of both."""
 
     queries: frozenset[Query] = frozenset({Query.FILTER})
     options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(Bitmap)
@@ -40,29 +40,8 @@ class BitmapKind:
     over_lists: bool = False
     column_words: str = "numbers, strings, binaries, booleans, dates or times"
 
-    def claims(self, segment: IndexSegment) -> bool:
-        return segment.type_name in self.type_names
-
     def supports(self, type_: pa.DataType) -> bool:
         return is_orderable(type_)
-
-    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        return self.names[0]
-
-    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
-        return segment.index_version in self.versions
-
-    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        return segment.fragments
-
-    def objection(self, segment: IndexSegment) -> str | None:
-        return None
-
-    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        return True
-
-    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
-        return not stable_row_ids
 
     def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
         return Precision.EXACT if isinstance(condition, ColumnRanges) else None
@@ -72,11 +51,11 @@ class BitmapKind:
         return type_
 
     def elements(self, values: pa.Array) -> pa.Array:
-        """What keys are made of: the values themselves, or the elements of all lists, one list after another."""
+        """The keys of values: the values themselves, or the elements of all lists, one list after another."""
         return values
 
     def list_nulls(self, file: BitmapFile) -> Maps:
-        """The rows whose list is NULL. DamagedFile where an index of lists does not record them."""
+        """The rows whose list is NULL. Raises DamagedFile if an index of lists does not record them."""
         return Maps.of_bytes(EMPTY_MAP)
 
     def open(
@@ -111,6 +90,8 @@ class LabelListKind(BitmapKind):
         return is_list and is_orderable(type_.value_type)
 
     def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        if isinstance(condition, ColumnRanges):
+            return Precision.EXACT if is_null_test(condition) else None
         return Precision.EXACT if isinstance(condition, HasLabels) and condition.labels else None
 
     def key_type(self, type_: pa.DataType) -> pa.DataType:
@@ -147,13 +128,13 @@ LABEL_LIST = LabelListKind()
 
 
 def _covered(snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> BitMap:
-    """The live fragments that a segment may be asked for."""
+    """The live fragments that a segment covers."""
     stored = BitMap(segment.fragments)
     return (stored if reuse is None else reuse.effective(stored)) & snapshot.manifest.live
 
 
 def _ids_of(snapshot: Snapshot, fragments: BitMap) -> RowSet:
-    """The ids of all rows of some fragments, in the form in which maps have them."""
+    """The ids of all rows of some fragments, in the form of row maps."""
     manifest = snapshot.manifest
     if not manifest.has_stable_row_ids:
         return RowSet({fragment: BitMap(range(manifest.fragments[fragment].physical_rows)) for fragment in fragments})

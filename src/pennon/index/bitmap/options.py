@@ -20,6 +20,6 @@ class Bitmap(IndexOptions):
 @documented
 @dataclass(frozen=True, kw_only=True)
 class LabelList(IndexOptions):
-    """Options of an index of labels, for filters on what lists contain."""
+    """Options of an index of labels, for filters on the contents of lists."""
 
     index_type: ClassVar[str] = "LABEL_LIST"

@@ -1,20 +1,12 @@
 """Row maps: sets of row ids, as bitmap indices store one for every value.
 
-A map is, in little endian:
-
-    u32  number of entries
-    per entry, by ascending high half:
-        u32  high half of the ids: the fragment, where ids are row addresses
-        u32  size of the bitmap in bytes; 0 stands for all rows of the fragment
-        a portable 32-bit roaring bitmap of the low halves
-
-pylance writes bitmaps without runs, and reads them with runs too. Entries are independent: maps with different high
-halves are joined by copying their entries.
+`pennon.index.row_map` describes the layout of one. pylance writes bitmaps without runs, and reads them with runs too.
+Entries are independent: maps with different high halves are joined by copying their entries.
 """
 
 from __future__ import annotations
 
-import struct
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -26,8 +18,9 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, UnsupportedTable
-from pennon.format.addresses import OFFSET_BITS, Addresses, fragment_bounds, offset_of, read_bitmap
-from pennon.format.row_set import RowSet, bitmap_of, offsets_of
+from pennon.format.addresses import Addresses, fragment_bounds, offset_of, read_bitmap
+from pennon.format.row_set import RowSet, bitmap_of
+from pennon.index.row_map import read_row_map, write_row_map
 
 T = TypeVar("T", bound=np.generic)
 
@@ -37,11 +30,12 @@ Words = npt.NDArray[np.uint64]
 
 EMPTY_MAP = bytes(4)
 REMEDY = "Rebuild the index"
-# Ids that are decoded at once.
+# The number of ids that are decoded at once.
 CHUNK_IDS = 1 << 21
-MOST_LISTED = 1 << 25
+# Fewer maps are decoded one by one.
+FEW_MAPS = 32
 
-# New ids of some ids, and which of those rows are still there.
+# Returns new ids for ids, and a mask of the rows that still exist.
 Remap = Callable[[Addresses], tuple[Addresses, npt.NDArray[np.bool_]]]
 
 
@@ -54,7 +48,7 @@ class Maps:
 
     @classmethod
     def of_array(cls, array: pa.Array) -> Maps:
-        """Of a binary column without NULLs."""
+        """The maps in a binary column without NULLs."""
         if not len(array):
             return cls(np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
         _, offset_buffer, data = array.buffers()
@@ -89,6 +83,12 @@ class Maps:
         _kernels().copy_maps(_fixed(self.data), _fixed(self.offsets[numbers]), _fixed(offsets), data)
         return Maps(data, offsets)
 
+    def pick(self, numbers: list[int]) -> Maps:
+        """The same for a few of them, without kernels."""
+        contents = [self.data[self.offsets[number] : self.offsets[number + 1]] for number in numbers]
+        ends = np.cumsum([0, *map(len, contents)], dtype=np.int64)
+        return Maps(np.concatenate(contents), ends)
+
     def to_array(self, type_: pa.DataType | None = None) -> pa.Array:
         """A binary column, by default one with 32-bit offsets, which must suffice."""
         type_ = type_ or pa.binary()
@@ -100,7 +100,7 @@ class Maps:
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """The entries of maps: high half, map, and the bitmap's place and size. The bitmaps are not looked into."""
+    """The entries of maps: high half, map, and the bitmap's place and size. The bitmaps are not parsed."""
 
     data: Bytes
     count: int  # of maps
@@ -111,14 +111,14 @@ class Entries:
 
     @classmethod
     def of(cls, maps: Maps, where: str) -> Entries:
-        """DamagedFile where a map does not consist of entries."""
+        """Raises DamagedFile if a map does not consist of entries."""
         damaged, highs, owners, places, sizes = _kernels().find_entries(_fixed(maps.data), _fixed(maps.offsets))
         if damaged >= 0:
             raise _damaged(where)
         return cls(maps.data, len(maps), highs, owners, places, sizes)
 
     def containers(self, where: str) -> Containers:
-        """What the bitmaps consist of. DamagedFile where one is invalid."""
+        """The containers of the bitmaps. Raises DamagedFile if one is invalid."""
         data, places, sizes = _fixed(self.data), _fixed(self.places), _fixed(self.sizes)
         total, damaged = _kernels().count_containers(data, places, sizes)
         if damaged < 0:
@@ -148,7 +148,7 @@ class Containers:
     contents: Places
 
     def counts(self) -> Places:
-        """Of every map the rows, and the runs of ids that follow one another."""
+        """For every map the rows, and the runs of consecutive ids."""
         found = np.zeros((self.count, 2), dtype=np.int64)
         _kernels().count_rows(
             _fixed(self.data),
@@ -176,7 +176,7 @@ class Containers:
         return ids
 
     def chunks(self, ids: int = CHUNK_IDS) -> Iterator[tuple[Addresses, Places]]:
-        """Ids and the numbers of their maps, about so many at a time."""
+        """Ids and the numbers of their maps, about `ids` at a time."""
         ends = np.cumsum(self.rows)
         start = 0
         while start < len(ends):
@@ -207,15 +207,15 @@ def encode_one(ids: Addresses) -> bytes:
 
 
 def listed(maps: Maps, where: str) -> Containers:
-    """The containers of maps that list all their rows. UnsupportedTable where a fragment is in one as a whole."""
+    """The containers of maps that list all their rows. Raises UnsupportedTable if one includes a whole fragment."""
     entries = Entries.of(maps, where)
     if entries.has_whole_fragments:
-        raise UnsupportedTable(f"{where} names all rows of a fragment without listing them", REMEDY)
+        raise UnsupportedTable(f"{where} includes all rows of a fragment without listing them", REMEDY)
     return entries.containers(where)
 
 
 def join_entries(entries: Entries, starts: Places) -> Maps | None:
-    """One map of each group of maps, whose bitmaps are copied; None where a high half is in two maps of a group."""
+    """One map of each group of maps, whose bitmaps are copied; None if a high half is in two maps of a group."""
     group = np.searchsorted(starts, entries.owners, "right") - 1
     order = np.lexsort((entries.highs, group))
     highs, places, sizes = entries.highs[order], entries.places[order], entries.sizes[order]
@@ -232,8 +232,10 @@ def join_entries(entries: Entries, starts: Places) -> Maps | None:
 
 def to_row_set(maps: Maps, where: str) -> RowSet:
     """The rows of any of the maps. Many small maps are decoded together, large ones stay compressed."""
+    if len(maps) <= FEW_MAPS:
+        return _union(maps, where)
     entries = Entries.of(maps, where)
-    containers = entries.containers(where)  # which checks that they are valid
+    containers = entries.containers(where)  # checks that they are valid
     whole = {int(high): None for high in entries.highs[entries.sizes == 0]}
     rows = int(containers.rows.sum())
     if rows <= 16 * len(entries.highs) and rows <= CHUNK_IDS:
@@ -248,17 +250,14 @@ def to_row_set(maps: Maps, where: str) -> RowSet:
 
 
 def from_row_set(rows: RowSet) -> bytes:
-    """The map of a set that lists its rows, without runs."""
-    parts = [struct.pack("<I", len(rows.by_fragment))]
-    for high, offsets in sorted(rows.by_fragment.items()):
-        if offsets is None:
-            raise ValueError("a map must list its rows")
-        parts.append(_entry(high, offsets))
-    return b"".join(parts)
+    """The map of a set that lists its rows."""
+    if None in rows.by_fragment.values():
+        raise ValueError("a map must list its rows")
+    return write_row_map(rows)
 
 
 def remapped(rows: RowSet, remap: Remap) -> RowSet:
-    """The same rows under other ids, those that are gone left out."""
+    """The same rows under other ids, without those that no longer exist."""
     found: dict[int, BitMap | None] = {}
     for piece in rows.pieces(CHUNK_IDS):
         ids, kept = remap(piece.addresses())
@@ -270,7 +269,7 @@ def remapped(rows: RowSet, remap: Remap) -> RowSet:
 
 
 def _in_order(ids: Addresses, starts: Places) -> Addresses:
-    """With the ids of each group ascending."""
+    """The ids, sorted within each group."""
     falls = ids[1:] < ids[:-1]
     falls[starts[(starts > 0) & (starts < len(ids))] - 1] = False
     if not falls.any():
@@ -279,13 +278,12 @@ def _in_order(ids: Addresses, starts: Places) -> Addresses:
     return ids[np.lexsort((ids, group))]
 
 
-def _entry(high: int, offsets: BitMap) -> bytes:
-    """pylance writes no runs, though it reads them: only bitmaps too large to be listed keep theirs."""
-    if offsets.get_statistics()["n_run_containers"] and len(offsets) <= MOST_LISTED:
-        ids = offsets_of(offsets) | (np.uint64(high) << OFFSET_BITS)
-        return encode_one(ids)[4:]
-    bitmap = offsets.serialize()
-    return struct.pack("<II", high, len(bitmap)) + bitmap
+def _union(maps: Maps, where: str) -> RowSet:
+    """The union without kernels, whose import would delay a query for a few values."""
+    found = RowSet.none()
+    for start, stop in itertools.pairwise(maps.offsets.tolist()):
+        found = found | read_row_map(maps.data[start:stop].tobytes(), where)
+    return found
 
 
 def _read(content: bytes, where: str) -> BitMap:
@@ -307,7 +305,7 @@ def _fixed(array: npt.NDArray[T]) -> npt.NDArray[T]:
 
 
 def _kernels() -> ModuleType:
-    """Imported where it is needed: the compiler takes a second to load."""
+    """Imported on demand: the compiler takes a second to load."""
     from pennon.index.bitmap import kernels  # noqa: PLC0415
 
     return kernels

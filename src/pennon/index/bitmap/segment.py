@@ -1,4 +1,4 @@
-"""Searching one segment of a bitmap index: the keys first, then only the maps that a condition needs."""
+"""Search one segment of a bitmap index: the keys first, then only the maps that a condition needs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_set import RowSet
 from pennon.format.store import Store
+from pennon.index.bitmap.description import describe_bitmaps
 from pennon.index.bitmap.files import BitmapFile
-from pennon.index.bitmap.row_map import REMEDY, Maps, listed, remapped, to_row_set
+from pennon.index.bitmap.row_map import FEW_MAPS, REMEDY, Maps, listed, remapped, to_row_set
 from pennon.index.bounds import Bounds
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition, HasLabels
-from pennon.index.description import Chart, Description
+from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
 from pennon.index.value_order import SortedValues, order_of
-from pennon.text import plural
 
 Rows = npt.NDArray[np.int64]
 
-# Keys whose maps are read to count their rows, where the file does not record how many there are.
+# The number of keys whose maps are read to count their rows if the file does not record the counts.
 COUNTED_KEYS = 64
 
 
@@ -81,20 +81,22 @@ class BitmapSegment:
         reuse: FragmentReuse | None,
         rows: int,
     ) -> None:
-        """`rows` is how many live rows the segment covers."""
+        """`rows` is the number of live rows that the segment covers."""
         self.file = BitmapFile.of_segment(store, segment, key_type)
         self._cache, self._reuse, self._covered = cache, reuse, rows
         self._key = (store.location.uri, segment.uuid)
         self.keys: Keys = cache.get_or_load((*self._key, "keys"), self._load_keys)
+        # The last condition and its rows: a search follows the estimate of the same condition.
+        self._asked: tuple[Condition | None, Rows] = None, np.empty(0, dtype=np.int64)
 
     @property
     def capacity(self) -> int | None:
-        """The ids in the file, where it records their number: every row has one value, or NULL."""
+        """The number of ids, if the file records it: every row has one value, or NULL."""
         ids = self.file.pages.ids
         return None if ids is None else int(ids.sum())
 
     def search(self, condition: Condition) -> RowSet:
-        return self._today(self._stored(self._rows(condition)))
+        return self._current(self._stored(self._rows(condition)))
 
     def estimate(self, condition: Condition) -> Estimate:
         return self._cost(self._rows(condition))
@@ -105,32 +107,29 @@ class BitmapSegment:
                 yield ids
 
     def describe(self) -> Description:
-        pages, values = self.file.pages, self.file.rows
-        measures: dict[str, int | float] = {"values": values, "pages": len(pages.stops)}
-        text = f"{values:,} in {plural(len(pages.stops), 'page')}"
-        if pages.ids is not None:
-            measures["rows"] = int(pages.ids.sum())
-            text += f", with {measures['rows']:,} rows"
-        chart = Chart(plural(values, "value"), "Values", f"{text}.")
-        return Description((("values", f"{values:,}"),), measures, chart)
+        return describe_bitmaps(self.file)
 
     def _rows(self, condition: Condition) -> Rows:
         if not isinstance(condition, ColumnRanges):
             raise TypeError(f"a bitmap index answers ranges of values only, not {type(condition).__name__}")
-        return self.keys.within(condition)
+        asked, rows = self._asked
+        if asked is not condition:
+            rows = self.keys.within(condition)
+            self._asked = condition, rows
+        return rows
 
-    def _today(self, stored: RowSet) -> RowSet:
-        """Under the addresses that the Fragment Reuse Index maps ids to."""
+    def _current(self, stored: RowSet) -> RowSet:
+        """The rows remapped by the Fragment Reuse Index."""
         if self._reuse is None:
             return stored
         whole = {fragment: None for fragment, rows in stored.by_fragment.items() if rows is None}
         if any(fragment in self._reuse.old_fragments for fragment in whole):
-            raise UnsupportedTable(f"{self.file.where} names all rows of a compacted fragment", REMEDY)
+            raise UnsupportedTable(f"{self.file.where} does not list the rows of a compacted fragment", REMEDY)
         rest = RowSet({fragment: rows for fragment, rows in stored.by_fragment.items() if rows is not None})
         return remapped(rest, self._reuse.remap) | RowSet(whole)
 
     def _stored(self, rows: Rows) -> RowSet:
-        """The ids in the maps of some rows of the file, which are ascending."""
+        """The ids in the maps of some (ascending) rows of the file."""
         found = RowSet.none()
         for maps in self._maps(rows):
             found = found | to_row_set(maps, self.file.where)
@@ -152,15 +151,14 @@ class BitmapSegment:
 
     def _cost(self, rows: Rows) -> Estimate:
         pages = self.file.pages
-        numbers, wanted = np.unique(pages.of_rows(rows), return_counts=True)
+        numbers, wanted = _counted(pages.of_rows(rows))
         if pages.ids is not None and pages.runs is not None:
             share = wanted / (pages.stops - pages.starts)[numbers]
             found, runs = (int(np.ceil((of_page[numbers] * share).sum())) for of_page in (pages.ids, pages.runs))
             return Estimate(len(numbers), found, runs)
         if len(rows) <= COUNTED_KEYS:
-            counts = [listed(maps, self.file.where).counts().sum(axis=0) for maps in self._maps(rows)]
-            found, runs = sum(counts, np.zeros(2, dtype=np.int64)).tolist()
-            return Estimate(len(numbers), found, runs)
+            counted = [_counts(to_row_set(maps, self.file.where)) for maps in self._maps(rows)]
+            return Estimate(len(numbers), sum(found for found, _ in counted), sum(runs for _, runs in counted))
         return Estimate(len(numbers), self._covered * len(rows) // max(self.file.rows, 1))
 
     def _load_keys(self) -> tuple[Keys, int]:
@@ -169,7 +167,7 @@ class BitmapSegment:
 
 
 class LabelListSegment(BitmapSegment):
-    """An opened segment over the elements of lists. `everything` gives all ids of the rows that it covers."""
+    """An opened segment over the elements of lists. `everything` returns the ids of all rows that it covers."""
 
     def __init__(
         self,
@@ -183,6 +181,7 @@ class LabelListSegment(BitmapSegment):
     ) -> None:
         super().__init__(store, segment, key_type, cache, reuse, rows)
         self._everything = everything
+        self._asked_labels: tuple[HasLabels | None, list[Rows]] = None, []
         self._list_nulls: Maps = cache.get_or_load((*self._key, "list_nulls"), self._load_list_nulls)
 
     @property
@@ -191,16 +190,18 @@ class LabelListSegment(BitmapSegment):
         return None
 
     def search(self, condition: Condition) -> RowSet:
+        if isinstance(condition, ColumnRanges) and is_null_test(condition):
+            return self._null_lists() if condition.nulls else _without(self._everything(), self._null_lists())
         labels = _labels(condition)
-        found = self._today(self._having(labels))
-        if not labels.negated:
-            return found
-        nulls = self._today(to_row_set(self._list_nulls, self.file.where))
-        return _without(self._everything(), found | nulls)
+        found = self._current(self._having(labels))
+        return _without(self._everything(), found | self._null_lists()) if labels.negated else found
 
     def estimate(self, condition: Condition) -> Estimate:
+        if isinstance(condition, ColumnRanges) and is_null_test(condition):
+            found, runs = _counts(self._null_lists())
+            return Estimate(1, found, runs) if condition.nulls else Estimate(1, self._covered, runs + 1)
         labels = _labels(condition)
-        costs = [self._cost(self.keys.of_label(label)) for label in labels.labels]
+        costs = [self._cost(rows) for rows in self._label_rows(labels)]
         pages = sum(cost.pages for cost in costs)
         if labels.negated:
             return Estimate(pages, self._covered)
@@ -214,20 +215,36 @@ class LabelListSegment(BitmapSegment):
         for ids, _ in listed(self._list_nulls, self.file.where).chunks():
             yield ids
 
+    def _null_lists(self) -> RowSet:
+        return self._current(to_row_set(self._list_nulls, self.file.where))
+
     def _load_list_nulls(self) -> tuple[Maps, int]:
         maps = self.file.read_list_nulls()
         return maps, len(maps.data)
 
     def _having(self, condition: HasLabels) -> RowSet:
+        rows = self._label_rows(condition)
         if not condition.every:
+            return self._stored(rows[0] if len(rows) == 1 else np.unique(np.concatenate(rows)))
+        return reduce(RowSet.__and__, map(self._stored, rows))
+
+    def _label_rows(self, condition: HasLabels) -> list[Rows]:
+        """The rows of the file of each label."""
+        asked, rows = self._asked_labels
+        if asked is not condition:
             rows = [self.keys.of_label(label) for label in condition.labels]
-            return self._stored(np.unique(np.concatenate(rows)))
-        return reduce(RowSet.__and__, (self._stored(self.keys.of_label(label)) for label in condition.labels))
+            self._asked_labels = condition, rows
+        return rows
+
+
+def is_null_test(condition: ColumnRanges) -> bool:
+    """Whether a condition is IS NULL or IS NOT NULL."""
+    return not condition.spans if condition.nulls else condition.is_everything
 
 
 def _labels(condition: Condition) -> HasLabels:
     if not isinstance(condition, HasLabels) or not condition.labels:
-        raise TypeError(f"an index of labels answers which lists have some, not {condition}")
+        raise TypeError(f"an index of labels answers conditions on labels only, not {condition}")
     return condition
 
 
@@ -236,7 +253,22 @@ def _chosen(maps: Maps, numbers: Rows) -> Maps:
     first, last = int(numbers[0]), int(numbers[-1])
     if last - first + 1 == len(numbers):
         return maps.slice(first, last + 1)
+    if len(numbers) <= FEW_MAPS:
+        return maps.pick(numbers.tolist())
     return maps.take(numbers)
+
+
+def _counted(ascending: Rows) -> tuple[Rows, Rows]:
+    """Different numbers, and how often each occurs."""
+    edges = np.flatnonzero(np.diff(ascending, prepend=-1, append=-1))
+    return ascending[edges[:-1]], np.diff(edges)
+
+
+def _counts(rows: RowSet) -> tuple[int, int]:
+    """The number of listed rows, and of runs of them."""
+    listed_rows = [offsets for offsets in rows.by_fragment.values() if offsets is not None]
+    found = sum(map(len, listed_rows))
+    return found, found - sum(offsets.intersection_cardinality(offsets.shift(1)) for offsets in listed_rows)
 
 
 def _without(rows: RowSet, others: RowSet) -> RowSet:

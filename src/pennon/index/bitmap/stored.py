@@ -1,4 +1,4 @@
-"""The keys and maps of an existing file, in order, under the ids that their rows have by now."""
+"""The sorted keys and maps of an existing file, under the current ids of their rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pennon.index.value_order import exchange_type, order_of
 
 
 class StoredSource:
-    """A file as a source of a merge; `remap` gives the new ids of rows, None where all stay as they are."""
+    """A file as a source of a merge; `remap` returns the new ids of rows; None if all stay as they are."""
 
     def __init__(self, file: BitmapFile, remap: Remap | None = None) -> None:
         self._file, self._remap = file, remap
@@ -57,14 +57,14 @@ class StoredSource:
         return maps.take(back)
 
     def _page(self, page: int) -> Maps:
-        """Neighboring ranges of keys share a page."""
+        """Keeps the last page, which neighboring ranges of keys share."""
         if self._last is None or self._last[0] != page:
             self._last = page, self._file.read_page(page)
         return self._last[1]
 
 
 def read_in_order(file: BitmapFile) -> Iterator[Keyed]:
-    """All of a file that Pennon wrote, whose keys are in order, a bounded number of bytes at a time."""
+    """All of a file that Pennon wrote, whose keys are sorted, a bounded number of bytes at a time."""
     keys = file.read_keys()
     parts: list[Maps] = []
     start, size = 0, 0

@@ -1,4 +1,4 @@
-"""Where to cut a column's order into ranges of about equal size."""
+"""Boundaries that cut a column's order into ranges of about equal size."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pennon.index.value_order import SortedValues
 
 @dataclass(frozen=True)
 class Boundaries:
-    """Cuts between ranges. A cut is a value and the share of the rows with that very value that go before it, so
-    that one hot value spreads over several ranges. The first `null_shares` cuts fall among the NULLs."""
+    """Cuts between ranges. A cut is a value and the share of the rows with exactly that value that go before it, so
+    that one frequent value can spread over several ranges. The first `null_shares` cuts fall among the NULLs."""
 
     null_shares: tuple[float, ...]
     values: pa.Array
@@ -47,7 +47,7 @@ class Boundaries:
             above += pc.greater(run.values, self.values[i]).to_numpy(zero_copy_only=False)
             reached += pc.greater_equal(run.values, self.values[i]).to_numpy(zero_copy_only=False)
         for first in np.unique(above[above != reached]):
-            # Rows of a value that cuts fall on are dealt out by the shares of those cuts.
+            # Rows with a value of a cut are distributed by the shares of the cuts.
             rows = np.flatnonzero((above == first) & (reached != first))
             shares = self.shares[first : reached[rows[0]]]
             above[rows] = first + np.searchsorted(shares, (np.arange(len(rows)) + 0.5) / len(rows), "right")
@@ -81,7 +81,7 @@ def boundaries_from_sample(sample: pa.Array, ranges: int) -> Boundaries:
     shares: list[float] = []
     for i, position in enumerate(value_positions[: len(chosen)]):
         left, right = ordered.position(chosen[i], "left"), ordered.position(chosen[i], "right")
-        # A value seen once stands for itself alone; one seen often is cut where the quantile falls inside it.
+        # A value seen once is not split; a frequent one is split where the quantile falls.
         shares.append(0.0 if right - left == 1 else min(1.0, max(0.0, (position - left) / (right - left))))
     return Boundaries(null_shares, chosen, tuple(shares))
 

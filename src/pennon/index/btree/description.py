@@ -8,11 +8,10 @@ import pyarrow.compute as pc
 
 from pennon.index.btree.lookup import PageLookup
 from pennon.index.description import Chart, Description, in_order, skew
-from pennon.text import plural
 
 
 def describe_lookup(lookup: PageLookup) -> Description:
-    """Ranges and pages. A page of a single value is read for nothing else; many of them mean a frequent value."""
+    """Ranges and pages. Many pages with a single value indicate a frequent value."""
     sizes = np.array([file.pages for file in lookup.files], dtype=np.int64)
     single, with_nulls = _of_one_value(lookup), int(np.count_nonzero(lookup.null_counts))
     measures = {
@@ -22,17 +21,16 @@ def describe_lookup(lookup: PageLookup) -> Description:
         "pages_of_one_value": single,
         "range_skew": skew(sizes) if len(sizes) else 1.0,
     }
-    parameters = (("rows a page", f"{lookup.batch_size:,}"), ("ranges", f"{len(sizes):,}"))
-    text = f"{single:,} with a single value, {with_nulls:,} with NULLs."
+    parameters = (("rows per page", f"{lookup.batch_size:,}"), ("ranges", f"{len(sizes):,}"))
     if not lookup.pages:
-        chart = Chart("Pages", "Pages", "There are none: no row had to be indexed.")
+        chart = Chart("Pages", "Pages", "None: no row had to be indexed.")
     elif len(sizes) == 1:
-        chart = Chart(f"{plural(lookup.pages, 'page')} in 1 range", "Pages", text)
+        chart = Chart("Pages", "Pages", "")
     else:
         chart = Chart(
-            f"{plural(lookup.pages, 'page')} in {plural(len(sizes), 'range')}",
             "Pages of each range",
-            f"The largest range has {measures['range_skew']:.2f} times the mean. Pages: {text}",
+            "Pages of each range",
+            f"The largest range has {measures['range_skew']:.2f} times the mean.",
             in_order(sizes.tolist(), "range", "page"),
             ("lowest values", "highest"),
         )
@@ -41,6 +39,6 @@ def describe_lookup(lookup: PageLookup) -> Description:
 
 def _of_one_value(lookup: PageLookup) -> int:
     low, high = lookup.mins, lookup.maxs
-    if pa.types.is_float16(low.type):  # which Arrow does not compare
+    if pa.types.is_float16(low.type):  # Arrow does not compare half floats
         low, high = low.cast(pa.float32()), high.cast(pa.float32())
     return int(pc.sum(pc.equal(low, high)).as_py() or 0)

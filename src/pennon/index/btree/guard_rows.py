@@ -1,9 +1,10 @@
 """A guard row in every range of a range-partitioned tree.
 
-pylance Lance breaks a tree when all rows of a range are deleted and the fragments compacted with an immediate remap: it
+pylance breaks a tree when all rows of a range are deleted and the fragments compacted with an immediate remap: it
 lists the range with 0 pages, and from then on every use of the index fails. A row that no compaction can remove keeps
-each range from becoming empty. Its address lies in the tombstone fragment, which no table has and no coverage names,
-so readers drop it like any row of a vanished fragment, and a remap leaves it alone, not knowing its address.
+each range from becoming empty. Its address is in the tombstone fragment, which is in no table and no coverage, so
+readers drop it like any row of a removed fragment, and a remap leaves it unchanged because its address is in no address
+map.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SENTINEL_ID = np.uint64(TOMBSTONE_FRAGMENT << 32)
 
 
 def guard(runs: Iterable[Run]) -> Iterator[Run]:
-    """The rows of a range behind a guard row that repeats the first value."""
+    """The rows of a range, preceded by a guard row that repeats the first value."""
     guarded = False
     for run in runs:
         if not guarded and run.rows:

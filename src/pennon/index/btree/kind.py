@@ -1,4 +1,4 @@
-"""The B-tree as one of the kinds Pennon knows."""
+"""The B-tree kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pennon.index.btree.segment_uuid import fragments_below
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.kind import Precision, Query
+from pennon.index.kind import KindDefaults, Precision, Query
 from pennon.index.options import IndexOptions, by_type
 from pennon.index.value_order import is_orderable
 
@@ -28,7 +28,7 @@ ADDRESSES_DESPITE_STABLE_IDS = 1
 
 
 @dataclass(frozen=True)
-class BTreeKind:
+class BTreeKind(KindDefaults):
     queries: frozenset[Query] = frozenset({Query.FILTER})
     options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(BTree)
     names: tuple[str, ...] = tuple(options)
@@ -36,32 +36,20 @@ class BTreeKind:
     type_names: frozenset[str] = frozenset({"lance.table.btreeindexdetails", "lance.index.pb.btreeindexdetails"})
     versions: frozenset[int] = frozenset({0, 1})
 
-    def claims(self, segment: IndexSegment) -> bool:
-        return segment.type_name in self.type_names
-
     def supports(self, type_: pa.DataType) -> bool:
         return is_orderable(type_)
-
-    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        return self.names[0]
 
     def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
         return segment.index_version == self.version_for(stable_row_ids)
 
     def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        """Without the fragments that only pylance 13 or older added to the entry, see `segment_uuid`."""
+        """The coverage without fragments that only pylance 13 or older added to the entry; see `segment_uuid`."""
         if segment.index_version != ADDRESSES_DESPITE_STABLE_IDS or not segment.fragments:
             return segment.fragments
         limit = fragments_below(UUID(segment.uuid))
         if limit is None or segment.fragments.max() < limit:
             return segment.fragments
         return segment.fragments & FrozenBitMap(range(limit))
-
-    def objection(self, segment: IndexSegment) -> str | None:
-        return None
-
-    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        return True
 
     def version_for(self, stable_row_ids: bool) -> int:
         # pylance writes 0 on ordinary tables and 1 on tables with stable row ids; one name may not mix the two.

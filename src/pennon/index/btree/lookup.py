@@ -1,12 +1,12 @@
 """The page lookup of a B-tree: one row per page, in value order, small enough to be held in memory.
 
-`page_lookup.lance` has the columns min, max (the column's type), null_count and page_idx (uint32), and says in its
-schema metadata how many rows a page has (`batch_size`) and, for a range-partitioned tree, which page files there are:
+`page_lookup.lance` has the columns min, max (the column's type), null_count and page_idx (uint32), and in its schema
+metadata the number of rows of a page (`batch_size`) and, for a range-partitioned tree, the page files:
 `page_num_per_range_partition` = `[[partition id, pages], ...]` in value order, none with 0 pages.
 
-Pennon adds what readers who do not know it pass over: a fifth column `digest` (uint64) with the digest of each page's
-rows, 0 where it is not known, and under `pennon:digest` that of the lookup itself: `<segment> <digest of its rows>
-<CRC-32 of what its metadata says of pages> <CRC-32 of these three>`, numbers in hex.
+Pennon adds two things that other readers ignore: a fifth column `digest` (uint64) with the digest of each page's rows,
+0 if unknown, and under `pennon:digest` that of the lookup itself: `<segment> <digest of its rows> <CRC-32 of its
+metadata about pages> <CRC-32 of these three>`, numbers in hex.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def page_file_name(partition_id: int) -> str:
 
 @dataclass(frozen=True)
 class PageStats:
-    """What a page file's writer tells the driver of it: small, however many rows it holds."""
+    """The statistics of a page file that its writer reports to the driver: small for any number of rows."""
 
     file: IndexFile
     partition_id: int
@@ -64,7 +64,7 @@ class PageStats:
 
 @dataclass(frozen=True)
 class PageFile:
-    """Pages [first_page, first_page + pages) of the tree lie in this file."""
+    """A file with the pages [first_page, first_page + pages) of the tree."""
 
     name: str
     first_page: int
@@ -72,7 +72,8 @@ class PageFile:
 
 
 class PageLookup:
-    """Which pages may hold a value. Pages of NULLs only come first, then at most one where they end."""
+    """Finds the pages that may contain a value. Pages with only NULLs come first, then at most one page with both NULLs
+    and values."""
 
     def __init__(
         self,
@@ -101,31 +102,31 @@ class PageLookup:
         first = self.maxs.null_count
         mins, maxs = self.mins.slice(first), self.maxs.slice(first)
         if mins.null_count:
-            # The one page where NULLs end: any bound not above its values is right, its own first value unknown.
+            # The page where NULLs end: its first value is unknown, so any bound not above its values is valid.
             mins = pa.concat_arrays([maxs.slice(0, 1), mins.slice(1)])
         return first, SortedValues(mins), SortedValues(maxs)
 
     def pages_with_values(self, bounds: Bounds) -> tuple[Positions, Positions]:
-        """For each interval the run of pages [start, stop) that may hold a value of it."""
+        """For each interval the run of pages [start, stop) that may contain its values."""
         first, mins, maxs = self._values
         starts, stops = bounds.starts(maxs), bounds.stops(mins)
         if len(mins) and not self.mins[first].is_valid:
-            # The stand-in bound of the NULL/value page is too high; only its largest value is known.
+            # The substitute bound of the NULL/value page is too high; only its largest value is known.
             stops[(starts == 0) & (stops == 0)] = 1
         return first + starts, first + np.maximum(starts, stops)
 
-    def page_beside(self, value: pa.Scalar, side: Side) -> int:
-        """The first page with a value that is not below this one; with side 'right', that is above it."""
+    def first_page_at(self, value: pa.Scalar, side: Side) -> int:
+        """The first page with a value >= this one; with side 'right', with a value > this one."""
         first, _, maxs = self._values
         return first + maxs.position(value, side)
 
     def has_rows(self, start: int, stop: int, arrays: Sequence[pa.Array]) -> bool:
-        """Whether whole pages [start, stop) consist of these values and ids, as far as their digests are known."""
-        told = self.digests[start:stop]
-        if not told.any():
+        """Whether these values and ids match the digests of pages [start, stop); unknown digests match anything."""
+        recorded = self.digests[start:stop]
+        if not recorded.any():
             return True
         found = digests_of(arrays, [self.batch_size] * (stop - start))
-        return len(found) == len(told) and bool(((found == told) | (told == 0)).all())
+        return len(found) == len(recorded) and bool(((found == recorded) | (recorded == 0)).all())
 
     def pages_with_nulls(self) -> tuple[int, int]:
         return 0, int(np.count_nonzero(self.null_counts))
@@ -144,7 +145,7 @@ class PageLookup:
         return 2 * (self.mins.nbytes + self.maxs.nbytes) + numbers + 200 * len(self.files)
 
     def _check(self) -> None:
-        """What must hold of every lookup; a reader that trusts a broken one answers wrongly without an error."""
+        """Check the invariants of a lookup; with a broken one, a reader would return wrong results without an error."""
         pages, all_null, mixed = len(self.mins), self.maxs.null_count, self.mins.null_count - self.maxs.null_count
         problem = None
         if not len(self.maxs) == len(self.null_counts) == pages:
@@ -163,7 +164,7 @@ class PageLookup:
             raise DamagedFile(f"{self.where} has {problem}", "Rebuild the index with create_index(replace=True)")
 
     def _nulls_lead(self, all_null: int, mixed: int) -> bool:
-        """NULLs fill the leading pages; the page where they end may be told by its count alone."""
+        """Whether NULLs fill the leading pages; the page where they end may be recognizable only by its count."""
         with_nulls = int(np.count_nonzero(self.null_counts))
         return bool(self.null_counts[:with_nulls].all()) and all_null + mixed <= with_nulls <= all_null + 1
 
@@ -189,7 +190,7 @@ def read_lookup(file: LanceFile, value_type: pa.DataType) -> PageLookup:
     table = file.read().combine_chunks()
     mins, maxs, null_counts, page_idx = (_flat(table.column(i)) for i in range(4))
     if null_counts.null_count or page_idx.null_count:
-        raise DamagedFile(f"{where} has NULLs where there are numbers", "Rebuild the index")
+        raise DamagedFile(f"{where} has NULLs in its numbers", "Rebuild the index")
     if not np.array_equal(page_idx.to_numpy(), np.arange(len(page_idx))):
         raise DamagedFile(f"{where} does not number its pages in order", "Rebuild the index")
     try:
@@ -198,27 +199,27 @@ def read_lookup(file: LanceFile, value_type: pa.DataType) -> PageLookup:
     except (ArithmeticError, LookupError, RecursionError, ValueError, TypeError) as error:
         raise DamagedFile(f"{where} has unreadable metadata: {error}", "Rebuild the index") from error
     if batch_size < 1:
-        raise DamagedFile(f"{where} says that a page has {batch_size} rows", "Rebuild the index")
+        raise DamagedFile(f"{where} records pages of {batch_size} rows", "Rebuild the index")
     digests = _read_digests(table, file)
     return PageLookup(mins, maxs, null_counts.to_numpy(), batch_size, ranges, where, digests)
 
 
 def _read_digests(table: pa.Table, file: LanceFile) -> Digests | None:
-    """None in a lookup that somebody else wrote."""
+    """None for a lookup that Pennon did not write."""
     if len(file.schema) < 5 or file.schema.field(4) != pa.field(DIGEST_COLUMN, pa.uint64(), nullable=False):
         return None
-    told, segment = file.metadata.get(DIGEST_KEY, ""), file.where.split("/")[-2]
+    recorded, segment = file.metadata.get(DIGEST_KEY, ""), file.where.split("/")[-2]
     columns = [_flat(table.column(i)) for i in range(5)]
-    if told != _own_digest(segment, columns, file.metadata):
+    if recorded != _own_digest(segment, columns, file.metadata):
         raise DamagedFile(f"{file.where} is not as it was written", "Rebuild the index")
     return columns[4].to_numpy()
 
 
 def _own_digest(segment: str, columns: Sequence[pa.Array], metadata: Mapping[str, str]) -> str:
-    """Of all rows of the lookup, and of what its metadata says of the pages."""
+    """The digest of all rows of the lookup and of its metadata about pages."""
     [rows] = digests_of(columns, [len(columns[0])]) if len(columns[0]) else [0]
-    said = "|".join(metadata.get(key, "") for key in (BATCH_SIZE_KEY, RANGED_KEY, RANGES_KEY))
-    text = f"{segment} {int(rows):016x} {zlib.crc32(said.encode()):08x}"
+    described = "|".join(metadata.get(key, "") for key in (BATCH_SIZE_KEY, RANGED_KEY, RANGES_KEY))
+    text = f"{segment} {int(rows):016x} {zlib.crc32(described.encode()):08x}"
     return f"{text} {zlib.crc32(text.encode()):08x}"
 
 
@@ -241,7 +242,7 @@ def write_lookup(
     batch_size: int,
     storage_version: str,
 ) -> IndexFile:
-    """Join what the writers of the ranges reported, in value order, into the one lookup of the tree."""
+    """Join the statistics of all ranges, in value order, into the lookup of the tree."""
     parts = [part for part in parts if part.pages]
     mins = pa.concat_arrays([p.mins for p in parts]) if parts else pa.array([], value_type)
     maxs = pa.concat_arrays([p.maxs for p in parts]) if parts else pa.array([], value_type)

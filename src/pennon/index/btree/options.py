@@ -27,7 +27,7 @@ class BTree(IndexOptions):
         at_least=1,
     )
     rows_per_range: int | None = option(
-        None, "Rows of a range. Give it in place of ranges.", unset="follows from ranges", at_least=1
+        None, "Rows of a range. Use it in place of ranges.", unset="follows from ranges", at_least=1
     )
     batch_size: int = option(
         DEFAULT_BATCH_SIZE, "Rows of a page, the least that a lookup reads.", at_least=1, at_most=MAX_BATCH_SIZE
@@ -35,4 +35,4 @@ class BTree(IndexOptions):
 
     def check(self) -> None:
         if self.ranges is not None and self.rows_per_range is not None:
-            raise InvalidArgument("ranges and rows_per_range contradict each other", "Give one of the two")
+            raise InvalidArgument("ranges and rows_per_range contradict each other", "Use one of the two")

@@ -59,8 +59,8 @@ class Run:
 
 
 def gather_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
-    """Join rows as they come, NULLs apart; the values are not in order."""
-    values = pa.concat_arrays([_spelled(v) for v, _ in chunks]) if chunks else pa.array([], exchange_type(value_type))
+    """Concatenate rows without sorting, with NULLs separated."""
+    values = pa.concat_arrays([_expanded(v) for v, _ in chunks]) if chunks else pa.array([], exchange_type(value_type))
     ids = np.concatenate([i for _, i in chunks]) if chunks else np.empty(0, dtype=np.uint64)
     if not values.null_count:
         return Run(ids[:0], values, ids)
@@ -69,7 +69,7 @@ def gather_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.Data
 
 
 def sort_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
-    """Put unsorted rows in order."""
+    """Sort rows."""
     run = gather_run(chunks, value_type)
     order = order_of(run.values)
     if order is None:
@@ -115,7 +115,7 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
         if len(run.null_ids):
             yield Run(run.null_ids, run.values[:0], run.ids[:0])
     pivots, frequent = _pivots(runs)
-    # A frequent value is a piece of its own, from the cut before it to the one behind it: there is nothing to sort.
+    # A frequent value is a separate piece, from the cut before it to the one after it: there is nothing to sort.
     cuts = [
         sorted([0, *places(run.values, pivots), *places(run.values, frequent, "right"), len(run.values)])
         for run in runs
@@ -131,8 +131,8 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
 
 
 def _pivots(runs: Sequence[Run]) -> tuple[pa.Array, pa.Array]:
-    """Ascending values that cut the merged rows into pieces of about MERGE_ROWS rows, and those of them that take more
-    than one such piece for themselves."""
+    """Ascending values that cut the merged rows into pieces of about MERGE_ROWS rows, and those of them that fill more
+    than one such piece."""
     rows = sum(len(run.ids) for run in runs)
     size = sum(run.values.nbytes for run in runs)
     pieces = max(-(-rows // MERGE_ROWS), -(-size // MERGE_BYTES))
@@ -146,7 +146,7 @@ def _pivots(runs: Sequence[Run]) -> tuple[pa.Array, pa.Array]:
 
 
 def _all_equal(parts: Sequence[tuple[pa.Array, Addresses]]) -> bool:
-    """Whether sorted parts hold one and the same value."""
+    """Whether all sorted parts hold the same single value."""
     ends = pa.concat_arrays([values[at : at + 1] for values, _ in parts for at in (0, len(values) - 1)])
     order = argsort(ends)
     return places(take(ends, order), take(ends, order[-1:])) == [0]
@@ -162,7 +162,7 @@ def write_pages(
     batch_size: int,
     storage_version: str,
 ) -> PageStats:
-    """Write rows that arrive in order. Statistics are collected on the way; no row is held longer than its page."""
+    """Write rows that arrive in order. Statistics are collected while writing; no row is held longer than its page."""
     schema = pa.schema([pa.field("values", value_type), pa.field("ids", pa.uint64(), nullable=False)])
     stats = _StatsCollector(value_type, batch_size)
 
@@ -178,7 +178,7 @@ def write_pages(
 
 
 class _StatsCollector:
-    """First and last value, null count and digest of every page, wherever the pieces of the stream are cut."""
+    """Collects first and last value, null count and digest of every page from a stream cut into arbitrary pieces."""
 
     def __init__(self, value_type: pa.DataType, batch_size: int) -> None:
         self._type, self._batch_size = value_type, batch_size
@@ -216,10 +216,10 @@ def _joined(pieces: list[pa.Array], value_type: pa.DataType) -> pa.Array:
 
 def _pick(values: pa.Array, positions: npt.NDArray[np.int64]) -> pa.Array:
     """A copy of a few values that does not keep the rest alive."""
-    return _spelled(values).take(pa.array(positions))
+    return _expanded(values).take(pa.array(positions))
 
 
-def _spelled(values: pa.Array) -> pa.Array:
+def _expanded(values: pa.Array) -> pa.Array:
     wanted = exchange_type(values.type)
     return values if values.type == wanted else values.cast(wanted)
 

@@ -1,7 +1,7 @@
 """A segment as one long sequence of rows in the tree's order, which can be cut anywhere and read in parts.
 
-Jobs that merge segments cut all of them at the same borders; each task then reads its own stretch of every segment.
-The lookups alone tell where to cut; only a page that a border falls into is cut by whoever reads it.
+Jobs that merge segments cut all of them at the same borders; each task then reads its stretch of every segment. The
+lookups suffice to find the cuts; a page with a border inside is cut by its reader.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pennon.index.value_order import SortedValues, exchange_type, fixed_keys, ha
 
 # Bytes read at once; strings may be long.
 READ_BYTES = 32 << 20
-# Pages of more rows are not held for the next stretch; there may be many segments.
+# Larger pages are not kept for the next stretch; there may be many segments.
 KEPT_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
 class Border:
-    """A place in the order of all values: behind a share of the rows with this very value, or of the NULLs.
+    """A position in the order of all values: after a share of the rows with exactly this value, or of the NULLs.
 
     The value is an array of one, because a scalar loses bits of a NaN when it is pickled.
     """
@@ -40,18 +40,18 @@ class Border:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A place in one segment: before a page or, with a value, inside it, before the rows that are not below."""
+    """A position in one segment: before a page or, with a value, inside it, before the rows with values >= this one."""
 
     page: int
     value: pa.Array | None = None
 
     @property
     def middle(self) -> float:
-        """In pages; a page cut inside counts by halves."""
+        """The position in pages; a cut inside a page counts as its middle."""
         return self.page if self.value is None else self.page + 0.5
 
     def is_at(self, other: Cut) -> bool:
-        """Whether both are the same place. Arrow holds -0.0 and 0.0 for equal, which are two places in the order."""
+        """Whether both are the same position. Arrow considers -0.0 and 0.0 equal, but they differ in this order."""
         if self.page != other.page or self.value is None or other.value is None:
             return self.page == other.page and self.value is other.value
         return same_value(self.value[0], other.value[0])
@@ -66,7 +66,7 @@ class Stretch:
 
     @property
     def last_page(self) -> int:
-        """Behind the last page that must be read."""
+        """The page after the last one that must be read."""
         return self.stop.page + (self.stop.value is not None)
 
     @property
@@ -75,12 +75,12 @@ class Stretch:
 
     @property
     def pages(self) -> float:
-        """About how many pages of rows it has."""
+        """The approximate number of pages of rows."""
         return self.stop.middle - self.start.middle
 
     @property
     def is_inside_page(self) -> bool:
-        """Whether it lies between the first and the last row of one page, so that it may well have no rows."""
+        """Whether it is between the first and the last row of one page, so that it may have no rows."""
         return self.start.page == self.stop.page and self.start.value is not None
 
 
@@ -95,7 +95,7 @@ class Sequence:
         self.lookup: PageLookup = read_lookup(lookup, value_type)
 
     def cuts(self, borders: Iterable[Border]) -> list[Cut]:
-        """From the first row over all borders, which ascend, to behind the last row."""
+        """The cuts at the start, at all (ascending) borders, and at the end."""
         return [Cut(0), *map(self.cut, borders), Cut(self.lookup.pages)]
 
     @property
@@ -104,40 +104,40 @@ class Sequence:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a value and its address in memory, as the pages' first values suggest."""
+        """Bytes of a value and its address in memory, estimated from the first values of pages."""
         if self.lookup.pages == 0:
             return 16
         return self.lookup.mins.nbytes // self.lookup.pages + (8 if has_keys(self._type) else 16)
 
     def border_before(self, page: int) -> Border:
-        """Where a page begins. Cutting this very sequence there gives back the page."""
+        """The border at the start of a page. Cutting this sequence there returns the page."""
         lookup = self.lookup
         if lookup.null_counts[page]:
             return Border(None, page / lookup.pages_with_nulls()[1])
         return self._border(lookup.mins.slice(page, 1), page)
 
-    def border_behind(self, page: int) -> Border:
-        """Where the values of a page end, and not where those of the next begin."""
+    def border_after(self, page: int) -> Border:
+        """The border after the values of a page, not at the start of the next."""
         return self._border(self.lookup.maxs.slice(page, 1), page + 1)
 
     def _border(self, value: pa.Array, page: int) -> Border:
-        left, right = (self.lookup.page_beside(value[0], side) for side in ("left", "right"))
+        left, right = (self.lookup.first_page_at(value[0], side) for side in ("left", "right"))
         return Border(_border_value(value), (page - left) / (right - left) if page > left else 0.0)
 
     def cut(self, border: Border) -> Cut:
-        """Where a border falls. A value is cut only between pages that it fills, so that its share is rough."""
+        """The position of a border. A value is cut only between pages that it fills, so its share is approximate."""
         if border.value is None:
             nulls = self.lookup.pages_with_nulls()[1]
             # The page where NULLs end holds values too.
             return Cut(min(round(border.share * nulls), max(nulls - 1, 0)))
         value = border.value[0]
-        left = self.lookup.page_beside(value, "left")
-        filled = self.lookup.page_beside(value, "right") - left
+        left = self.lookup.first_page_at(value, "left")
+        filled = self.lookup.first_page_at(value, "right") - left
         page = left + round(border.share * filled)
         return Cut(left, border.value) if page == left and self._begins_below(left, value) else Cut(page)
 
     def _begins_below(self, page: int, value: pa.Scalar) -> bool:
-        """Whether some rows of the page lie before the value."""
+        """Whether some rows of the page are before the value."""
         if page >= self.lookup.pages:
             return False
         if self.lookup.null_counts[page]:
@@ -172,17 +172,17 @@ class Sequence:
         return file if is_whole else None
 
     def rows_if_guarded(self, file: PageFile) -> int | None:
-        """How many rows a page file has besides its guard row; None when it has none."""
+        """The number of rows of a page file without its guard row; None if it has no guard row."""
         opened = self._file(file)
         first = opened.read(0, 1).column(1)[0].as_py()
         return opened.num_rows - 1 if first == int(SENTINEL_ID) else None
 
     def copy_file(self, file: PageFile, target: str) -> int:
-        """Copy a page file to a path of the same store, as it is, and say how large it is."""
+        """Copy a page file unchanged to a path of the same store, and return its size."""
         return self._store.copy(f"{self._segment.directory}/{file.name}", target)
 
     def _read_page(self, file: PageFile, page: int) -> Run:
-        """A page that many neighboring stretches lie in is read once."""
+        """Read a page once for many neighboring stretches in it."""
         if self._last_page is None or self._last_page[0] != page:
             run = self._read_pages(file, page, page + 1)
             if self.lookup.batch_size > KEPT_ROWS:
@@ -197,15 +197,16 @@ class Sequence:
         table = opened.read(first, last - first).combine_chunks()
         values, stored_ids = table.column(0).chunk(0), table.column(1).chunk(0)
         as_written = not stored_ids.null_count and self.lookup.has_rows(start, stop, [values, stored_ids])
-        if not as_written or not self._is_as_told(values, start, stop):
+        if not as_written or not self._matches_lookup(values, start, stop):
             raise DamagedFile(
-                f"a page of {start} to {stop - 1} in {opened.where} is not what the lookup says", "Rebuild the index"
+                f"a page of {start} to {stop - 1} in {opened.where} does not match the lookup", "Rebuild the index"
             )
         nulls, ids = values.null_count, stored_ids.to_numpy()
         return Run(ids[:nulls], values.slice(nulls).cast(exchange_type(self._type)), ids[nulls:])
 
-    def _is_as_told(self, values: pa.Array, start: int, stop: int) -> bool:
-        """Whether the rows are in order, and pages begin and end with the values that borders were found by."""
+    def _matches_lookup(self, values: pa.Array, start: int, stop: int) -> bool:
+        """Whether the rows are sorted, and pages begin and end with the values in the lookup, which determine
+        borders."""
         lookup, size = self.lookup, self.lookup.batch_size
         nulls = values.null_count
         present = values.slice(nulls)
@@ -215,7 +216,7 @@ class Sequence:
         null_counts = np.clip(nulls - firsts, 0, size)
         if not np.array_equal(null_counts, lookup.null_counts[start:stop]):
             return False
-        # The first value behind NULLs is not told.
+        # The lookup does not record the first value after NULLs.
         clear = np.flatnonzero(null_counts == 0)
         lasts = np.minimum(firsts + size, len(values)) - 1
         mins, maxs = lookup.mins.slice(start, stop - start), lookup.maxs.slice(start, stop - start)
@@ -224,11 +225,11 @@ class Sequence:
         )
 
     def _check_follows(self, previous: Run, run: Run, file: PageFile) -> None:
-        """Pages read apart must be in order, too."""
-        sound = len(previous.values) == 0 or (
+        """Check the order of pages that are read separately."""
+        valid = len(previous.values) == 0 or (
             len(run.null_ids) == 0 and is_sorted(pa.concat_arrays([previous.values[-1:], run.values[:1]]))
         )
-        if not sound:
+        if not valid:
             raise DamagedFile(f"{self._file(file).where} is not in value order", "Rebuild the index")
 
     def _file(self, file: PageFile) -> LanceFile:
@@ -241,13 +242,13 @@ class Sequence:
                 )
             expected = -(-opened.num_rows // self.lookup.batch_size)
             if expected != file.pages:
-                raise DamagedFile(f"{opened.where} has {expected} pages, its lookup says {file.pages}")
+                raise DamagedFile(f"{opened.where} has {expected} pages, its lookup records {file.pages}")
             self._files[file.name] = opened
         return self._files[file.name]
 
 
 def _position(run: Run, cut: Cut) -> int:
-    """How many rows of a run that reaches into the page of the cut lie before it."""
+    """The number of rows before a cut, in a run that includes the page of the cut."""
     if cut.value is None:
         return 0
     return len(run.null_ids) + SortedValues(run.values).position(cut.value[0], "left")
@@ -263,5 +264,5 @@ def _same(left: pa.Array, right: pa.Array) -> bool:
 
 
 def _border_value(value: pa.Array) -> pa.Array:
-    """A copy that does not keep the lookup alive, nor travels with it."""
+    """A copy, so that the lookup is neither kept alive nor pickled with it."""
     return value.take(pa.array([0])).cast(exchange_type(value.type))

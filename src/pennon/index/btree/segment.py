@@ -33,7 +33,7 @@ REMEDY = "Rebuild the index"
 
 @dataclass(frozen=True)
 class Page:
-    """A loaded page: NULLs, then values. Ids are today's, as far as the Fragment Reuse Index moves them."""
+    """A loaded page: NULLs, then values. Ids are remapped by the Fragment Reuse Index."""
 
     null_ids: Addresses
     values: SortedValues
@@ -50,8 +50,8 @@ class Page:
 
 
 @dataclass(frozen=True)
-class _Question:
-    """A condition, and for each of its intervals the run of pages [start, stop) that may hold values of it."""
+class _Query:
+    """A condition, and for each of its intervals the run of pages [start, stop) that may contain its values."""
 
     condition: ColumnRanges
     bounds: Bounds
@@ -85,32 +85,32 @@ class BTreeSegment:
         self._store, self._segment, self._type = store, segment, value_type
         self._cache, self._reuse = cache, reuse
         self._files: dict[str, LanceFile] = {}
-        self._last: _Question | None = None
+        self._last: _Query | None = None
         self._key = (store.location.uri, segment.uuid, reuse.uuid if reuse else None)
         self.lookup: PageLookup = cache.get_or_load((store.location.uri, segment.uuid, "lookup"), self._load_lookup)
 
     def search(self, condition: Condition) -> RowSet:
         found: list[Addresses] = []
-        question = self._question(condition)
-        if question.condition.nulls:
+        query = self._query(condition)
+        if query.condition.nulls:
             for _, page in self._pages(*self.lookup.pages_with_nulls()):
                 found.append(page.null_ids)
-        for start, stop in question.runs():
+        for start, stop in query.runs():
             for number, page in self._pages(start, stop):
-                first = int(question.stops.searchsorted(number, "right"))
-                last = int(question.starts.searchsorted(number, "right"))
-                found += page.ids_within(question.bounds, first, last)
+                first = int(query.stops.searchsorted(number, "right"))
+                last = int(query.starts.searchsorted(number, "right"))
+                found += page.ids_within(query.bounds, first, last)
         return RowSet.of_addresses(sorted_unique(np.concatenate(found))) if found else RowSet.none()
 
     def estimate(self, condition: Condition) -> Estimate:
-        """What a search would read; the lookup alone answers."""
-        question = self._question(condition)
+        """What a search would read, computed from the lookup alone."""
+        query = self._query(condition)
         size = self.lookup.batch_size
-        pages = sum(stop - start for start, stop in question.runs())
-        # Of the first and the last page of an interval about half lies outside; points share their page.
-        spans = question.stops - question.starts
+        pages = sum(stop - start for start, stop in query.runs())
+        # About half of the first and of the last page of an interval is outside; points share their page.
+        spans = query.stops - query.starts
         rows = min(int(np.maximum(spans - 1, 0).sum()) * size + pages * size // 2, pages * size)
-        if question.condition.nulls:
+        if query.condition.nulls:
             start, stop = self.lookup.pages_with_nulls()
             pages, rows = pages + stop - start, rows + int(self.lookup.null_counts.sum())
         return Estimate(pages, rows)
@@ -120,7 +120,7 @@ class BTreeSegment:
 
     @property
     def capacity(self) -> int:
-        """How many rows its pages can hold."""
+        """The number of rows that its pages can hold."""
         return self.lookup.pages * self.lookup.batch_size
 
     def stored_ids(self) -> Iterator[Addresses]:
@@ -130,14 +130,14 @@ class BTreeSegment:
             for batch in ids_only.batches(0, ids_only.num_rows):
                 yield batch.column(0).to_numpy()
 
-    def _question(self, condition: Condition) -> _Question:
+    def _query(self, condition: Condition) -> _Query:
         # A query estimates and then searches the same condition.
         last = self._last
         if last is None or last.condition is not condition:
             if not isinstance(condition, ColumnRanges):
                 raise TypeError(f"a B-tree answers ranges of values only, not {type(condition).__name__}")
             bounds = Bounds(condition.intervals, self._type)
-            self._last = last = _Question(condition, bounds, *self.lookup.pages_with_values(bounds))
+            self._last = last = _Query(condition, bounds, *self.lookup.pages_with_values(bounds))
         return last
 
     def _pages(self, start: int, stop: int) -> Iterator[tuple[int, Page]]:
@@ -159,7 +159,7 @@ class BTreeSegment:
         opened = self._file(file.name)
         expected = -(-opened.num_rows // size)
         if expected != file.pages:
-            raise DamagedFile(f"{opened.where} has {expected} pages, its lookup says {file.pages}")
+            raise DamagedFile(f"{opened.where} has {expected} pages, its lookup records {file.pages}")
         first_row = (start - file.first_page) * size
         last_row = min((stop - file.first_page) * size, opened.num_rows)
         table = opened.read(first_row, last_row - first_row)
@@ -172,7 +172,7 @@ class BTreeSegment:
         if self._reuse is not None:
             ids, alive = self._reuse.remap(ids)
             if not alive.all():
-                # No coverage has it: such rows are dropped like those of a vanished fragment.
+                # In no coverage: such rows are dropped like those of a removed fragment.
                 ids[~alive] = SENTINEL_ID
         for page in range(start, stop):
             rows = slice((page - start) * size, min((page - start + 1) * size, len(ids)))
@@ -182,15 +182,15 @@ class BTreeSegment:
             yield page, loaded
 
     def _check_page(self, page: int, values: pa.Array, ids: Addresses, where: str) -> Page:
-        """A page must be what the lookup says of it, or its file is damaged."""
+        """Check a page against the lookup; a mismatch means that its file is damaged."""
         lookup, nulls = self.lookup, values.null_count
         present = values.slice(nulls)
-        sound = nulls == lookup.null_counts[page] and present.null_count == 0 and is_sorted(present)
-        if sound and len(present):
+        valid = nulls == lookup.null_counts[page] and present.null_count == 0 and is_sorted(present)
+        if valid and len(present):
             low, high = lookup.mins[page], lookup.maxs[page]
-            sound = same_value(present[-1], high) and (not low.is_valid or nulls > 0 or same_value(present[0], low))
-        if not sound:
-            raise DamagedFile(f"page {page} in {where} is not what the lookup says", REMEDY)
+            valid = same_value(present[-1], high) and (not low.is_valid or nulls > 0 or same_value(present[0], low))
+        if not valid:
+            raise DamagedFile(f"page {page} in {where} does not match the lookup", REMEDY)
         return Page(ids[:nulls].copy(), SortedValues(present), ids[nulls:].copy())
 
     def _load_lookup(self) -> tuple[PageLookup, int]:

@@ -1,9 +1,9 @@
-"""Uuids of B-tree segments, which record a limit of the fragments their files hold rows of.
+"""Uuids of B-tree segments, which record an upper limit of the fragments whose rows are in their files.
 
 The limit matters on tables with stable row ids, where a tree of index version 1 still holds addresses. pylance 13 and
 older treat these as stable ids: an update or a compaction extends the coverage of the tree to the fragments the rows
 moved to and leaves its files unchanged. pylance 14 trusts that coverage and misses rows. Only the uuid changes whenever
-the files do, whatever program writes them; all other fields of the manifest entry can outlive the files.
+the files do, with any writer; all other fields of the manifest entry can outlive the files.
 
 Layout of a uuid of version 8, from the left: 32 bits the limit (the highest fragment id + 1), 16 random, 4 the version,
 12 a checksum of the others, 2 the variant, 62 random.
@@ -29,7 +29,7 @@ def segment_uuid(fragments: Iterable[int]) -> str:
 
 
 def fragments_below(uuid: UUID) -> int | None:
-    """The limit: all addresses in the files are in fragments with lower ids. None where the uuid records no limit."""
+    """The limit: all addresses in the files are in fragments with lower ids. None if the uuid records no limit."""
     head, tail = uuid.int >> 80, uuid.int & ((1 << 62) - 1)
     if uuid.version != 8 or (uuid.int >> 64) & 0xFFF != _checksum(head, tail):
         return None

@@ -12,13 +12,14 @@ from pennon.errors import InvalidArgument
 from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
+from pennon.index.arrays import Int32s, Int64s
+from pennon.index.inverted.analysis.documents import position_rule, tokenizer_of
 from pennon.index.inverted.analysis.filters import Filters
 from pennon.index.inverted.analysis.params import TextParams
-from pennon.index.inverted.analysis.tokenizers import Tokenizer, Tokens, texts_of
-from pennon.index.inverted.compiled import Int32s, Int64s
+from pennon.index.inverted.analysis.tokenizers import Tokens
 from pennon.index.inverted.dictionary.dictionary import Terms
 from pennon.index.inverted.docs import MOST_DOCS, Docs
-from pennon.index.inverted.files import write_docs, write_lists, write_terms
+from pennon.index.inverted.files import write_partition
 from pennon.index.inverted.kernels import count_postings, place_tokens
 from pennon.index.inverted.postings.lists import PostingLists, encode
 
@@ -33,7 +34,7 @@ class PartitionBuilder:
 
     def __init__(self, params: TextParams) -> None:
         self._params = params
-        self._tokenizer = Tokenizer(params)
+        self._tokenizer = tokenizer_of(params)
         self._tokens: list[Tokens] = []
         self._row_ids: list[Addresses] = []
         self._count = 0
@@ -48,7 +49,7 @@ class PartitionBuilder:
         """Add documents: a text column and the row id of each row."""
         if len(column) != len(row_ids):
             raise InvalidArgument(f"{len(column)} documents have {len(row_ids)} row ids")
-        tokens = self._tokenizer.encode(texts_of(column))
+        tokens = self._tokenizer.encode_column(column)
         self._count += len(tokens.numbers)
         if sum(map(len, self._row_ids)) + len(row_ids) >= MOST_DOCS:
             raise InvalidArgument(f"a partition holds fewer than {MOST_DOCS} documents", "Write several")
@@ -64,15 +65,11 @@ class PartitionBuilder:
         batches = (
             encode(lists, docs.lengths, docs.statistics) for lists in self._lists(numbers, postings, occurrences)
         )
-        return [
-            write_lists(store, directory, partition, batches, self._params.with_position),
-            write_terms(store, directory, partition, terms),
-            write_docs(store, directory, partition, docs),
-        ]
+        return write_partition(store, directory, partition, batches, lambda: terms, docs, self._params.with_position)
 
     def _terms(self) -> tuple[Terms, Int32s]:
         """Distinct terms in byte order, and of each token the place of its term, -1 where it has none."""
-        filtered = Filters(self._params).apply(self._tokenizer.strings()).dictionary_encode()
+        filtered = self._tokenizer.terms(Filters(self._params)).dictionary_encode()
         strings = filtered.dictionary
         order = pc.sort_indices(strings).to_numpy()
         ranks = np.empty(len(order) + 1, dtype=np.int32)
@@ -95,14 +92,14 @@ class PartitionBuilder:
         """All postings are put in place at once, and are then cut into batches."""
         ends = np.concatenate([[0], np.cumsum(postings)]).astype(np.int64)
         position_ends = np.concatenate([[0], np.cumsum(occurrences)]).astype(np.int64)
-        with_positions, by_place = self._params.with_position, self._params.base_tokenizer != "ngram"
+        with_positions, rule = self._params.with_position, position_rule(self._params)
         docs, freqs = np.empty(ends[-1], dtype=np.uint32), np.empty(ends[-1], dtype=np.uint32)
         positions = np.empty(position_ends[-1] if with_positions else 0, dtype=np.uint32)
         latest, doc = np.full(len(postings), -1, dtype=np.int32), 0
         cursors = ends[:-1].copy(), position_ends[:-1].copy()
         for tokens in self._tokens:
             given = tokens.numbers, tokens.documents, numbers
-            doc = place_tokens(*given, doc, by_place, latest, *cursors, docs, freqs, positions)
+            doc = place_tokens(*given, doc, rule, latest, *cursors, docs, freqs, positions)
         self._tokens.clear()
         for first, last in cut_terms(postings):
             start, stop = ends[first], ends[last]

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pennon.index.description import Bar, Chart, Description
+from pennon.index.description import Chart, Description, ranking
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles
-from pennon.text import plural
+from pennon.wording import percent
 
-LARGEST = 24
+# Terms of each partition whose counts are summed up.
+LARGEST = 64
 
 
 def describe_partitions(params: TextParams, partitions: Sequence[PartitionFiles]) -> Description:
@@ -59,12 +60,11 @@ def _largest(files: PartitionFiles) -> dict[str, int]:
 def _chart(documents: int, largest: Counter[str]) -> Chart:
     if not largest:
         return Chart("Posting lists", "Posting lists", "There are none: no row has a word to be indexed.")
-    bars = tuple(Bar(count, f"{term}: {plural(count, 'document')}") for term, count in largest.most_common(LARGEST))
-    first, count = largest.most_common(1)[0]
+    share = largest.most_common(1)[0][1] / max(documents, 1)
     return Chart(
-        f"The longest posting lists of {plural(documents, 'document')}",
+        "Longest posting lists",
         "The terms in most documents, by how many",
-        f"The longest posting list is that of {first!r}, in {plural(count, 'document')}.",
-        bars,
-        ("frequent", "less frequent"),
+        f"The most frequent term is in {percent(share)} of the documents.",
+        ranking(largest.most_common(), "document"),
+        ranked=True,
     )

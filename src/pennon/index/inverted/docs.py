@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import FrozenBitMap
 
 from pennon.errors import DamagedFile
-from pennon.format.addresses import Addresses
-from pennon.index.inverted.compiled import UInt32s
+from pennon.format.addresses import Addresses, fragment_of
+from pennon.index.arrays import Flags, UInt32s
 from pennon.index.inverted.scoring import Statistics
 
 REMEDY = "Rebuild the index"
@@ -63,3 +64,10 @@ class Docs:
         if not parts:
             return cls(np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.uint32))
         return cls(np.concatenate([part.row_ids for part in parts]), np.concatenate([part.lengths for part in parts]))
+
+
+def in_fragments(row_ids: Addresses, fragments: FrozenBitMap) -> Flags:
+    """Which row ids, of tables without stable ones, are addresses in some fragments."""
+    if not fragments:
+        return np.zeros(len(row_ids), dtype=np.bool_)
+    return np.isin(fragment_of(row_ids), np.fromiter(fragments, dtype=np.uint32, count=len(fragments)))

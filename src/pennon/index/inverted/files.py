@@ -8,7 +8,8 @@ whose documents are dead, although the files still have them, are in its `delete
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,9 @@ from pennon.format.addresses import read_bitmap
 from pennon.format.index_metadata import NOTHING, IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Store
+from pennon.index.arrays import Int64s
 from pennon.index.inverted.analysis.params import BLOCK_SIZE, FORMAT_VERSION, TextParams
-from pennon.index.inverted.compiled import Int64s
+from pennon.index.inverted.checksums import Checksums, ListDigests
 from pennon.index.inverted.dictionary.dictionary import Dictionary, Terms, encode_dictionary
 from pennon.index.inverted.docs import SCHEMA, TOTAL_TOKENS, Docs
 from pennon.index.inverted.postings.lists import IMPACTS, LENGTH, POSTING, REMEDY, EncodedLists, invert_schema
@@ -45,6 +47,7 @@ _POSITION_FORMAT = {"positions_layout": "shared_stream_v2", "positions_codec": "
 # Version 3 of the format has the same bytes where blocks are of 128 postings.
 _FORMAT_VERSIONS = ("2", "3")
 _MOST_PARTITIONS = 1 << 20
+_CHECKSUM = "pennon:checksum"
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ def write_metadata(store: Store, directory: str, metadata: SegmentMetadata) -> I
         "params": metadata.params.to_json(),
         "partitions": json.dumps(list(metadata.partitions)),
         "token_set_format": "fst",
+        _CHECKSUM: _checksum(metadata),
         **_format(metadata.params.with_position),
     }
     content = BitMap(metadata.deleted_fragments).serialize()
@@ -83,7 +87,16 @@ def read_metadata(store: Store, directory: str, sizes: Mapping[str, int]) -> Seg
         raise DamagedFile(f"the metadata of {where} cannot be read: {error}", REMEDY) from error
     if keys.get("token_set_format") != "fst" or keys.get("format_version", "2") not in _FORMAT_VERSIONS:
         raise DamagedFile(f"{where} is of a form that Pennon does not read", REMEDY)
-    return SegmentMetadata(TextParams.from_json(params, where), numbers, _deleted(file))
+    metadata = SegmentMetadata(TextParams.from_json(params, where), numbers, _deleted(file))
+    if keys.get(_CHECKSUM, _checksum(metadata)) != _checksum(metadata):
+        raise DamagedFile(f"{where} is not as it was written", REMEDY)
+    return metadata
+
+
+def _checksum(metadata: SegmentMetadata) -> str:
+    """Of all that the file holds; pylance writes a file without it."""
+    held = [metadata.params.to_json(), json.dumps(list(metadata.partitions))]
+    return str(zlib.crc32("\n".join([*held, *map(str, metadata.deleted_fragments)]).encode()))
 
 
 def _deleted(file: LanceFile) -> FrozenBitMap:
@@ -96,15 +109,47 @@ def _deleted(file: LanceFile) -> FrozenBitMap:
         raise DamagedFile(f"the deleted fragments of {file.where} cannot be read: {error}", REMEDY) from error
 
 
-def write_docs(store: Store, directory: str, partition: int, docs: Docs) -> IndexFile:
-    """Write the documents of a partition."""
+def write_partition(
+    store: Store,
+    directory: str,
+    partition: int,
+    batches: Iterable[pa.RecordBatch],
+    terms: Callable[[], Terms],
+    docs: Docs,
+    with_positions: bool,
+) -> list[IndexFile]:
+    """Write a partition: posting lists, their terms, which are asked for once all lists are written, and documents."""
+    digests, schema = ListDigests(), invert_schema(with_positions)
+    name, keys = _name(partition, "invert"), _format(with_positions)
+    lists = write_lance_file(store, directory, name, schema, digests.over(batches), STORAGE_VERSION, keys)
+    return [
+        lists,
+        _write_terms(store, directory, partition, terms()),
+        _write_docs(store, directory, partition, docs),
+        digests.beside(docs).write(store, directory, checksums_name(partition)),
+    ]
+
+
+def copy_partition(files: PartitionFiles, docs: Docs, store: Store, directory: str, partition: int) -> list[IndexFile]:
+    """Write a partition that differs from another one only in its documents, under its own number."""
+    written = [_write_docs(store, directory, partition, docs)]
+    for kind in ("tokens", "invert"):
+        name = _name(partition, kind)
+        written.append(IndexFile(name, store.copy(files.path(kind), f"{directory}/{name}")))
+    checksums = files.read_checksums()
+    if checksums is not None:
+        written.append(checksums.of_other(docs).write(store, directory, checksums_name(partition)))
+    return written
+
+
+def _write_docs(store: Store, directory: str, partition: int, docs: Docs) -> IndexFile:
     keys = {TOTAL_TOKENS: str(docs.statistics.total_tokens)}
     name = _name(partition, "docs")
     return write_lance_file(store, directory, name, SCHEMA, [docs.to_batch()], STORAGE_VERSION, keys)
 
 
-def write_terms(store: Store, directory: str, partition: int, terms: Terms) -> IndexFile:
-    """Write the dictionary of a partition, whose posting lists have the order of the terms."""
+def _write_terms(store: Store, directory: str, partition: int, terms: Terms) -> IndexFile:
+    """The dictionary of a partition, whose posting lists have the order of the terms."""
     content = encode_dictionary(terms, np.arange(len(terms), dtype=np.int64))
     columns = [
         pa.array([content.tobytes()], pa.large_binary()),
@@ -115,17 +160,9 @@ def write_terms(store: Store, directory: str, partition: int, terms: Terms) -> I
     return write_lance_file(store, directory, _name(partition, "tokens"), _TOKENS, [batch], STORAGE_VERSION)
 
 
-def write_lists(
-    store: Store, directory: str, partition: int, batches: Iterable[pa.RecordBatch], with_positions: bool
-) -> IndexFile:
-    """Write the posting lists of a partition."""
-    schema, name = invert_schema(with_positions), _name(partition, "invert")
-    return write_lance_file(store, directory, name, schema, batches, STORAGE_VERSION, _format(with_positions))
-
-
-def partition_file_names(partition: int) -> list[str]:
-    """Names of the files of a partition."""
-    return [_name(partition, kind) for kind in ("tokens", "docs", "invert")]
+def checksums_name(partition: int) -> str:
+    """The file of checksums that Pennon writes beside a partition."""
+    return f"part_{partition}_checksums.bin"
 
 
 class PartitionFiles:
@@ -135,6 +172,7 @@ class PartitionFiles:
         self.partition = partition
         self._store, self._directory, self._sizes = store, directory, sizes
         self._opened: dict[tuple[str, ...], LanceFile] = {}
+        self._checksums: Checksums | None = None
 
     @property
     def where(self) -> str:
@@ -143,8 +181,12 @@ class PartitionFiles:
 
     @property
     def names(self) -> list[str]:
-        """Names of its files."""
-        return partition_file_names(self.partition)
+        """Names of its files, without that of checksums."""
+        return [_name(self.partition, kind) for kind in ("tokens", "docs", "invert")]
+
+    def path(self, kind: str) -> str:
+        """Where a file of it is."""
+        return f"{self._directory}/{_name(self.partition, kind)}"
 
     @property
     def num_docs(self) -> int:
@@ -154,7 +196,19 @@ class PartitionFiles:
     def read_docs(self) -> Docs:
         """All documents."""
         file = self._open("docs")
-        return Docs.of(file.read(), file.metadata.get(TOTAL_TOKENS), file.where)
+        docs, checksums = Docs.of(file.read(), file.metadata.get(TOTAL_TOKENS), file.where), self.read_checksums()
+        if checksums is not None:
+            checksums.check_docs(docs, file.where)
+        return docs
+
+    def read_checksums(self) -> Checksums | None:
+        """None where it was written without them."""
+        name = checksums_name(self.partition)
+        if name not in self._sizes:
+            return None
+        if self._checksums is None:
+            self._checksums = Checksums.read(self._store, f"{self._directory}/{name}", self.num_terms)
+        return self._checksums
 
     def read_dictionary_bytes(self) -> tuple[bytes, int]:
         """The encoded dictionary, and the bytes that its terms have together."""
@@ -185,7 +239,10 @@ class PartitionFiles:
     def read_lists(self, first: int, count: int, with_positions: bool) -> EncodedLists:
         """The posting lists of `count` terms from the first on, in the order of the file."""
         file = self._invert() if with_positions else self._invert(POSTING, LENGTH, IMPACTS)
-        return EncodedLists.of(file.read(first, count), file.where)
+        lists, checksums = EncodedLists.of(file.read(first, count), file.where), self.read_checksums()
+        if checksums is not None:
+            checksums.check_lists(first, lists)
+        return lists
 
     def read_table(self, with_positions: bool) -> tuple[pa.Table, str]:
         """The rows of all posting lists, and where they are from."""

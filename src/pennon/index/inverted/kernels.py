@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba.types import boolean, int64, void
+from numba.types import int64, void
 
-from pennon.index.inverted.compiled import (
-    GIVEN_I32,
-    GIVEN_I64,
-    GIVEN_U32,
-    MADE_I32,
-    MADE_I64,
-    MADE_U32,
-    Int,
-    Int32s,
-    Int64s,
-    UInt32s,
-    compiled,
-)
+from pennon.index.arrays import Int, Int32s, Int64s, UInt32s
+from pennon.index.compiled import GIVEN_I32, GIVEN_I64, GIVEN_U32, MADE_I32, MADE_I64, MADE_U32, compiled
 
 DEAD = 0xFFFF_FFFF
 _DEAD = np.uint32(DEAD)
@@ -58,7 +47,7 @@ def count_postings(
 
 @compiled(
     int64(
-        *(GIVEN_I32, GIVEN_I64, GIVEN_I32, int64, boolean),
+        *(GIVEN_I32, GIVEN_I64, GIVEN_I32, int64, int64),
         *(MADE_I32, MADE_I64, MADE_I64, MADE_U32, MADE_U32, MADE_U32),
     )
 )
@@ -67,7 +56,7 @@ def place_tokens(
     documents: Int64s,
     terms: Int32s,
     first: Int,
-    by_place: bool,
+    rule: Int,
     latest: Int32s,
     cursors: Int64s,
     position_cursors: Int64s,
@@ -76,15 +65,15 @@ def place_tokens(
     positions: UInt32s,
 ) -> Int:
     """Puts the tokens of some documents into the lists of their terms, whose next places the cursors are. A position
-    is the place of the token in its document, or 0; without room for positions there are none."""
+    is 0, the place of the token in its document, or the number of terms before it, by `rule`; without room for
+    positions there are none."""
     doc, with_positions = first, len(positions) > 0
     for place in range(len(documents) - 1):
-        start, any_term = documents[place], False
+        start, terms_before = documents[place], 0
         for at in range(start, documents[place + 1]):
             term = terms[numbers[at]]
             if term < 0:
                 continue
-            any_term = True
             if latest[term] != doc:
                 latest[term] = doc
                 docs[cursors[term]] = doc
@@ -93,9 +82,10 @@ def place_tokens(
             else:
                 freqs[cursors[term] - 1] += np.uint32(1)
             if with_positions:
-                positions[position_cursors[term]] = at - start if by_place else 0
+                positions[position_cursors[term]] = 0 if rule == 0 else at - start if rule == 1 else terms_before
                 position_cursors[term] += 1
-        if any_term:
+            terms_before += 1
+        if terms_before:
             doc += 1
     return doc
 

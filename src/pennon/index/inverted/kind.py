@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
-from pyroaring import FrozenBitMap
 
 from pennon.errors import DamagedFile, InvalidArgument, UnsupportedTable
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
-from pennon.index.conditions import Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.inverted.analysis.column_types import supports_type
 from pennon.index.inverted.analysis.params import TYPE_URL, TextParams
-from pennon.index.inverted.analysis.tokenizers import supports_type
-from pennon.index.inverted.files import SegmentMetadata, read_metadata
 from pennon.index.inverted.options import Inverted
-from pennon.index.inverted.segment import InvertedSegment
-from pennon.index.kind import Precision, Query
+from pennon.index.kind import KindDefaults, Query
 from pennon.index.options import IndexOptions, by_type
+
+# Imported where they are used: their kernels take seconds to load, and every query imports this module.
+if TYPE_CHECKING:
+    from pennon.index.inverted.files import SegmentMetadata
+    from pennon.index.inverted.segment import InvertedSegment
 
 # What pylance writes for the format that Pennon writes; 3 is read where blocks are the same.
 INDEX_VERSION = 2
@@ -31,7 +32,7 @@ LEFT_TO_PYLANCE = "it is left to pylance"
 
 
 @dataclass(frozen=True)
-class InvertedKind:
+class InvertedKind(KindDefaults):
     """Documents are named by row id: by address, or by stable row id on tables that have them."""
 
     queries: frozenset[Query] = frozenset({Query.TEXT})
@@ -40,22 +41,10 @@ class InvertedKind:
     type_url: str = TYPE_URL
     type_names: frozenset[str] = frozenset({"lance.table.invertedindexdetails", "lance.index.pb.invertedindexdetails"})
     versions: frozenset[int] = frozenset({INDEX_VERSION, 3})
-    types: str = "strings, and lists of strings"
-
-    def claims(self, segment: IndexSegment) -> bool:
-        return segment.type_name in self.type_names
+    types: str = "strings, lists of strings, and JSON"
 
     def supports(self, type_: pa.DataType) -> bool:
         return supports_type(type_)
-
-    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        return self.names[0]
-
-    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
-        return segment.index_version in self.versions
-
-    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        return segment.fragments
 
     def objection(self, segment: IndexSegment) -> str | None:
         """Where text becomes terms in a way that Pennon cannot reproduce, or the files have another form."""
@@ -67,15 +56,6 @@ class InvertedKind:
             return f"{error.problem}; {LEFT_TO_PYLANCE}"
         return None
 
-    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        return True
-
-    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
-        return not stable_row_ids
-
-    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
-        return None
-
     def open(
         self,
         snapshot: Snapshot,
@@ -84,11 +64,15 @@ class InvertedKind:
         reuse: FragmentReuse | None,
         cache: ByteCache,
     ) -> InvertedSegment:
+        from pennon.index.inverted.segment import InvertedSegment  # noqa: PLC0415
+
         with _reproducible():
             return InvertedSegment(snapshot.store, segment, cache, reuse)
 
     def metadata_of(self, snapshot: Snapshot, segment: IndexSegment) -> SegmentMetadata:
         """Parameters and partitions. DamagedFile, or UnsupportedTable where the parameters cannot be reproduced."""
+        from pennon.index.inverted.files import read_metadata  # noqa: PLC0415
+
         with _reproducible():
             return read_metadata(snapshot.store, segment.directory, segment.file_sizes)
 

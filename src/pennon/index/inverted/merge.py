@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from pennon.errors import InvalidArgument
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
+from pennon.index.arrays import Flags, Int64s, UInt32s
 from pennon.index.inverted.build import cut_terms
-from pennon.index.inverted.compiled import Flags, Int64s, UInt32s
 from pennon.index.inverted.dictionary.dictionary import Terms
 from pennon.index.inverted.docs import MOST_DOCS, Docs
-from pennon.index.inverted.files import PartitionFiles, write_docs, write_lists, write_terms
+from pennon.index.inverted.files import PartitionFiles, write_partition
 from pennon.index.inverted.kernels import DEAD, count_live, place_lists
 from pennon.index.inverted.postings.lists import EncodedLists, PostingLists, encode
 
@@ -62,11 +62,7 @@ def merge_partitions(
         return []
     merge = _Merge.of(sources, with_positions)
     batches = (encode(lists, docs.lengths, docs.statistics) for lists in merge.lists())
-    return [
-        write_lists(store, directory, partition, batches, with_positions),
-        write_terms(store, directory, partition, merge.surviving()),
-        write_docs(store, directory, partition, docs),
-    ]
+    return write_partition(store, directory, partition, batches, merge.surviving, docs, with_positions)
 
 
 class _Lists:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+
+import numpy as np
 
 from pennon.errors import InvalidArgument
 
 # Beyond this an edit distance means nothing, and a dictionary would be gone through as a whole.
 MOST_FUZZINESS = 16
 MOST_EXPANSIONS = 10_000
+MOST_PREFIX = MOST_SLOP = (1 << 31) - 1
 
 
 class Operator(Enum):
@@ -27,7 +30,7 @@ class Operator(Enum):
             return name
         try:
             return cls(name.lower())
-        except ValueError:
+        except (ValueError, AttributeError):
             raise InvalidArgument(f"unknown operator {name!r}", "Use 'or' or 'and'") from None
 
 
@@ -60,6 +63,14 @@ class Query:
         for part in self.parts():
             yield from part.leaves()
 
+    def within(self, columns: Sequence[str]) -> Query:
+        """The same query, with columns for what names none: a match in several of them is the best of its columns.
+
+        Raises:
+            InvalidArgument: a phrase without a column, where there are several or none.
+        """
+        return self
+
 
 @dataclass(frozen=True)
 class Match(Query):
@@ -77,14 +88,26 @@ class Match(Query):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operator", Operator.of(self.operator))
-        if not 0 <= self.boost < math.inf:
-            raise InvalidArgument(f"boost is {self.boost}", "Use a finite number that is not negative")
-        if not 0 <= self.fuzziness <= MOST_FUZZINESS:
-            raise InvalidArgument(f"fuzziness is {self.fuzziness}", f"Use 0 to {MOST_FUZZINESS}")
-        if not 1 <= self.max_expansions <= MOST_EXPANSIONS:
-            raise InvalidArgument(f"max_expansions is {self.max_expansions}", f"Use 1 to {MOST_EXPANSIONS}")
-        if self.prefix_length < 0:
-            raise InvalidArgument(f"prefix_length is {self.prefix_length}", "Use 0 or more")
+        _check_text(self.text)
+        _check_boost(self.boost)
+        _check_whole("fuzziness", self.fuzziness, 0, MOST_FUZZINESS)
+        _check_whole("max_expansions", self.max_expansions, 1, MOST_EXPANSIONS)
+        _check_whole("prefix_length", self.prefix_length, 0, MOST_PREFIX)
+
+    def within(self, columns: Sequence[str]) -> Query:
+        if self.column is not None:
+            return self
+        if len(columns) == 1:
+            return replace(self, column=columns[0])
+        return MultiMatch(
+            self.text,
+            tuple(columns),
+            (self.boost,) * len(columns),
+            self.operator,
+            self.fuzziness,
+            self.max_expansions,
+            self.prefix_length,
+        )
 
 
 @dataclass(frozen=True)
@@ -96,8 +119,16 @@ class Phrase(Query):
     slop: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.slop < 1 << 31:
-            raise InvalidArgument(f"slop is {self.slop}", "Use 0 or more")
+        _check_text(self.text)
+        _check_whole("slop", self.slop, 0, MOST_SLOP)
+
+    def within(self, columns: Sequence[str]) -> Query:
+        if self.column is not None:
+            return self
+        if len(columns) != 1:
+            listed = ", ".join(map(repr, columns))
+            raise InvalidArgument(f"a phrase is searched for in one column, not in {listed}", "Name one of them")
+        return replace(self, column=columns[0])
 
 
 @dataclass(frozen=True)
@@ -108,8 +139,17 @@ class Boost(Query):
     negative: Query
     negative_boost: float = 0.5
 
+    def __post_init__(self) -> None:
+        _check_query(self.positive)
+        _check_query(self.negative)
+        if isinstance(self.negative_boost, str) or not -math.inf < self.negative_boost < math.inf:
+            raise InvalidArgument(f"negative_boost is {self.negative_boost!r}", "Use a finite number")
+
     def parts(self) -> tuple[Query, ...]:
         return self.positive, self.negative
+
+    def within(self, columns: Sequence[str]) -> Query:
+        return replace(self, positive=self.positive.within(columns), negative=self.negative.within(columns))
 
 
 @dataclass(frozen=True)
@@ -117,21 +157,30 @@ class MultiMatch(Query):
     """Documents that match in any of the columns, with the best of their scores."""
 
     text: str
-    columns: tuple[str, ...]
-    boosts: tuple[float, ...] | None = None
+    columns: Sequence[str]
+    boosts: Sequence[float] | None = None
     operator: Operator = Operator.OR
+    fuzziness: int = 0
+    max_expansions: int = 50
+    prefix_length: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operator", Operator.of(self.operator))
+        if isinstance(self.columns, str):
+            raise InvalidArgument(f"a MultiMatch takes a list of columns, not {self.columns!r}", "Give a list")
+        object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "boosts", None if self.boosts is None else tuple(self.boosts))
         if not self.columns:
             raise InvalidArgument("a MultiMatch needs a column", "Name at least one")
         if self.boosts is not None and len(self.boosts) != len(self.columns):
             raise InvalidArgument(f"{len(self.columns)} columns have {len(self.boosts)} boosts", "Give one for each")
+        self.parts()  # each checks its values
 
     def parts(self) -> tuple[Query, ...]:
         boosts = self.boosts or (1.0,) * len(self.columns)
+        near = self.fuzziness, self.max_expansions, self.operator, self.prefix_length
         pairs = zip(self.columns, boosts, strict=True)
-        return tuple(Match(self.text, column, boost, operator=self.operator) for column, boost in pairs)
+        return tuple(Match(self.text, column, boost, *near) for column, boost in pairs)
 
 
 @dataclass(frozen=True)
@@ -139,14 +188,22 @@ class Boolean(Query):
     """Documents of all MUST clauses, or without any of those of at least one SHOULD clause, and of no MUST_NOT clause.
     Scores of MUST and SHOULD clauses add up."""
 
-    clauses: tuple[tuple[Occur, Query], ...] = field(default=())
+    clauses: Sequence[tuple[Occur, Query]] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "clauses", tuple(self.clauses))
+        for clause in self.clauses:
+            if not isinstance(clause, tuple) or len(clause) != 2 or not isinstance(clause[0], Occur):  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+                raise InvalidArgument(f"{clause!r} is not a clause", "Give pairs such as (Occur.MUST, Match('word'))")
+            _check_query(clause[1])
         if all(occur is Occur.MUST_NOT for occur, _ in self.clauses):
             raise InvalidArgument("a Boolean needs a clause that finds documents", "Add a MUST or a SHOULD clause")
 
     def parts(self) -> tuple[Query, ...]:
         return tuple(query for _, query in self.clauses)
+
+    def within(self, columns: Sequence[str]) -> Query:
+        return Boolean(tuple((occur, query.within(columns)) for occur, query in self.clauses))
 
     def of(self, occur: Occur) -> list[Query]:
         """The clauses of a kind."""
@@ -158,3 +215,27 @@ def parse(text: str, column: str | None = None) -> Match | Phrase:
     if len(text) > 2 and text.startswith('"') and text.endswith('"'):
         return Phrase(text[1:-1], column)
     return Match(text, column)
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        raise InvalidArgument(f"a query is text, not {text!r}", "Give a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument("a query has half of a surrogate pair, which is in no text", "Leave it out") from None
+
+
+def _check_query(query: object) -> None:
+    if not isinstance(query, Query):
+        raise InvalidArgument(f"{query!r} is not a query", "Compose queries of pennon.text")
+
+
+def _check_boost(boost: object) -> None:
+    if isinstance(boost, bool) or not isinstance(boost, int | float | np.number) or not 0 <= boost < math.inf:
+        raise InvalidArgument(f"boost is {boost!r}", "Use a finite number that is not negative")
+
+
+def _check_whole(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
+        raise InvalidArgument(f"{name} is {value!r}", f"Use a whole number from {least} to {most}")

@@ -17,9 +17,9 @@ from pyroaring import BitMap, FrozenBitMap
 from pennon.format.addresses import Addresses, fragment_of
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
-from pennon.index.inverted.compiled import Flags
-from pennon.index.inverted.docs import Docs
-from pennon.index.inverted.files import PartitionFiles, SegmentMetadata, write_docs, write_metadata
+from pennon.index.arrays import Flags
+from pennon.index.inverted.docs import Docs, in_fragments
+from pennon.index.inverted.files import PartitionFiles, SegmentMetadata, copy_partition, write_metadata
 from pennon.index.inverted.merge import Source, merge_partitions
 
 # The row ids of today, and which rows still exist; the first is of no meaning for those that do not.
@@ -41,7 +41,7 @@ class RemappedPartition:
         """`deleted` are fragments whose documents have been dead before."""
         docs = files.read_docs()
         row_ids, alive = remap(docs.row_ids)
-        alive = alive & ~_in_fragments(docs.row_ids, deleted)
+        alive = alive & ~in_fragments(docs.row_ids, deleted)
         return cls(files, Docs(np.where(alive, row_ids, docs.row_ids), docs.lengths), alive)
 
     @property
@@ -58,8 +58,11 @@ class RemappedPartition:
         return Source(self.files, self.docs, None if self.alive.all() else self.alive)
 
 
-def must_rewrite(parts: Sequence[RemappedPartition], live_fragments: BitMap, stable_row_ids: bool) -> bool:
-    """Whether a remap of documents alone would be wrong, or would leave too many dead ones."""
+def must_rewrite(
+    parts: Sequence[RemappedPartition], live_fragments: BitMap | FrozenBitMap, stable_row_ids: bool
+) -> bool:
+    """Whether a remap of documents alone would be wrong, or would leave too many dead ones. A live fragment cannot be
+    masked: it has documents that are not dead."""
     dead, docs = sum(part.dead for part in parts), sum(len(part.docs) for part in parts)
     if dead and (stable_row_ids or dead > MOST_DEAD * docs):
         return True
@@ -67,15 +70,12 @@ def must_rewrite(parts: Sequence[RemappedPartition], live_fragments: BitMap, sta
 
 
 def remap_docs(
-    store: Store, source: str, target: str, metadata: SegmentMetadata, parts: Sequence[RemappedPartition]
+    store: Store, target: str, metadata: SegmentMetadata, parts: Sequence[RemappedPartition]
 ) -> list[IndexFile]:
-    """Write a segment into the directory `target` that differs from the one in `source` only in its row ids."""
+    """Write a segment into the directory `target` that differs from the one of the parts only in its row ids."""
     files: list[IndexFile] = []
     for part in parts:
-        docs = write_docs(store, target, part.files.partition, part.docs)
-        others = [name for name in part.files.names if name != docs.path]
-        files += [IndexFile(name, store.copy(f"{source}/{name}", f"{target}/{name}")) for name in others]
-        files.append(docs)
+        files += copy_partition(part.files, part.docs, store, target, part.files.partition)
     deleted = FrozenBitMap(metadata.deleted_fragments.union(*(part.dead_fragments for part in parts)))
     return [*files, write_metadata(store, target, replace(metadata, deleted_fragments=deleted))]
 
@@ -91,9 +91,3 @@ def rewrite(
         files += written
         numbers += [number] if written else []
     return [*files, write_metadata(store, target, SegmentMetadata(metadata.params, tuple(numbers)))]
-
-
-def _in_fragments(row_ids: Addresses, fragments: FrozenBitMap) -> Flags:
-    if not fragments:
-        return np.zeros(len(row_ids), dtype=np.bool_)
-    return np.isin(fragment_of(row_ids), np.fromiter(fragments, dtype=np.uint32, count=len(fragments)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pennon.index.inverted.compiled import Float32s, UInt32s
+from pennon.index.arrays import Float32s, UInt32s
 from pennon.index.inverted.postings.encode_kernels import inverse_frequency
 
 _K1, _B = np.float32(1.2), np.float32(0.75)

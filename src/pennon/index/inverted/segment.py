@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pennon.errors import DamagedFile, InvalidArgument
-from pennon.format.addresses import Addresses, fragment_of
+from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.store import Store
+from pennon.index.arrays import Flags, Float32s
 from pennon.index.cache import ByteCache
 from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.inverted.compiled import Flags, Float32s
 from pennon.index.inverted.description import describe_partitions
 from pennon.index.inverted.dictionary.dictionary import Dictionary
-from pennon.index.inverted.docs import Docs
+from pennon.index.inverted.docs import Docs, in_fragments
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata, read_metadata
 from pennon.index.inverted.merge import Source
 from pennon.index.inverted.postings.decode_kernels import read_impacts
@@ -59,9 +59,11 @@ class InvertedSegment:
         return Statistics.summed(partition.statistics for partition in self.partitions)
 
     def stored_ids(self) -> Iterator[Addresses]:
-        """Row ids of all documents as the files have them."""
+        """Row ids of documents as the files have them, but for those that are masked for good: no map is needed for
+        them any more."""
         for partition in self.partitions:
-            yield partition.files.read_docs().row_ids
+            row_ids = partition.files.read_docs().row_ids
+            yield row_ids[~in_fragments(row_ids, self.metadata.deleted_fragments)]
 
     def sources(self) -> list[Source]:
         """Its partitions as they are merged: with the row ids of today, without documents known to be dead."""
@@ -202,9 +204,8 @@ class Partition:
     def _load_docs(self) -> tuple[LiveDocs, int]:
         docs, alive = self.files.read_docs(), None
         statistics = docs.statistics
-        deleted = self._metadata.deleted_fragments
-        if deleted:
-            alive = ~np.isin(fragment_of(docs.row_ids), np.fromiter(deleted, dtype=np.uint32, count=len(deleted)))
+        if self._metadata.deleted_fragments:
+            alive = ~in_fragments(docs.row_ids, self._metadata.deleted_fragments)
         if self._reuse is not None:
             row_ids, known = self._reuse.remap(docs.row_ids)
             docs = Docs(row_ids, docs.lengths)

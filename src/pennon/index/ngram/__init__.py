@@ -1,1 +1,1 @@
-"""N-gram indices: which rows hold which three letters or digits in sequence."""
+"""N-gram indices: the rows that contain each sequence of three letters or digits."""

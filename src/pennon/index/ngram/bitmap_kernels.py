@@ -2,10 +2,10 @@
 and most are a few bytes.
 
 Layout, little endian: u32 cookie 12346, u32 containers; for each container u16 high half and u16 cardinality - 1; for
-each u32 where it begins; then the containers: up to 4096 numbers as u16 in order, more as 8192 bytes of bits. With the
-cookie 12347 in the low half of the first u32 the high half is the number of containers - 1, a bit for each tells
-whether it is of runs (u16 count, then u16 start and u16 length - 1 of each), and from 4 containers on there are places
-where they begin. Like pylance, Pennon writes the first form only and reads both.
+each u32 its position; then the containers: up to 4096 numbers as u16 in order, more as 8192 bytes of bits. With the
+cookie 12347 in the low half of the first u32 the high half is the number of containers - 1, a bit for each marks
+containers of runs (u16 count, then u16 start and u16 length - 1 of each), and from 4 containers on there are their
+positions. Like pylance, Pennon writes the first form only and reads both.
 
 A treemap has 64-bit numbers: u64 entries, and for each u32 high half and a bitmap.
 """
@@ -15,19 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numba.types import int64, void
 
-from pennon.index.ngram.compiled import (
-    GIVEN_I64,
-    GIVEN_U8,
-    GIVEN_U32,
-    MADE_I64,
-    MADE_U8,
-    MADE_U32,
-    Bytes,
-    Int64s,
-    Number,
-    UInt32s,
-    compiled,
-)
+from pennon.index.arrays import Bytes, Int, Int64s, UInt32s
+from pennon.index.compiled import GIVEN_I64, GIVEN_U8, GIVEN_U32, MADE_I64, MADE_U8, MADE_U32, compiled
 
 PLAIN, WITH_RUNS = 12346, 12347
 MOST_IN_ARRAY = 4096
@@ -36,23 +25,23 @@ DAMAGED = -1
 
 
 @compiled(int64(GIVEN_U8, int64))
-def _u16(data: Bytes, at: Number) -> Number:
+def _u16(data: Bytes, at: Int) -> Int:
     return np.int64(data[at]) | np.int64(data[at + 1]) << 8
 
 
 @compiled(int64(GIVEN_U8, int64))
-def _u32(data: Bytes, at: Number) -> Number:
+def _u32(data: Bytes, at: Int) -> Int:
     return _u16(data, at) | _u16(data, at + 2) << 16
 
 
 @compiled(void(MADE_U8, int64, int64))
-def _put_u16(data: Bytes, at: Number, value: Number) -> None:
+def _put_u16(data: Bytes, at: Int, value: Int) -> None:
     data[at] = value & 0xFF
     data[at + 1] = (value >> 8) & 0xFF
 
 
 @compiled(void(MADE_U8, int64, int64))
-def _put_u32(data: Bytes, at: Number, value: Number) -> None:
+def _put_u32(data: Bytes, at: Int, value: Int) -> None:
     _put_u16(data, at, value & 0xFFFF)
     _put_u16(data, at + 2, value >> 16)
 
@@ -74,7 +63,7 @@ def encoded_sizes(values: UInt32s, ends: Int64s, sizes: Int64s) -> None:
 
 @compiled(void(GIVEN_U32, GIVEN_I64, GIVEN_I64, MADE_U8))
 def encode(values: UInt32s, ends: Int64s, places: Int64s, data: Bytes) -> None:
-    """The bitmap of each list of ascending numbers, at its place in zeroed bytes."""
+    """Write the bitmap of each list of ascending numbers, at its position in zeroed bytes."""
     start = 0
     for number in range(len(ends)):
         stop, place = ends[number], places[number]
@@ -109,8 +98,8 @@ def encode(values: UInt32s, ends: Int64s, places: Int64s, data: Bytes) -> None:
 
 
 @compiled(int64(GIVEN_U8, int64, int64, MADE_U32, int64))
-def _decode_container(data: Bytes, at: Number, count: Number, values: UInt32s, key: Number) -> Number:
-    """Numbers of an array container into `values`, or of one of bits; how many there were."""
+def _decode_container(data: Bytes, at: Int, count: Int, values: UInt32s, key: Int) -> Int:
+    """Decode an array or bitmap container into `values`, and return the count."""
     if count <= MOST_IN_ARRAY:
         before = np.int64(-1)
         for number in range(count):
@@ -136,8 +125,8 @@ def _decode_container(data: Bytes, at: Number, count: Number, values: UInt32s, k
 
 
 @compiled(int64(GIVEN_U8, int64, int64, MADE_I64))
-def measure(data: Bytes, start: Number, stop: Number, size: Int64s) -> Number:
-    """How many numbers the bitmap at a place has, and in `size[0]` its bytes; DAMAGED where it does not end there."""
+def measure(data: Bytes, start: Int, stop: Int, size: Int64s) -> Int:
+    """The cardinality of the bitmap at a position, and in `size[0]` its bytes; DAMAGED if it extends beyond `stop`."""
     if stop - start < 8:
         return DAMAGED
     cookie = _u32(data, start)
@@ -170,9 +159,9 @@ def measure(data: Bytes, start: Number, stop: Number, size: Int64s) -> Number:
 
 
 @compiled(int64(GIVEN_U8, int64, MADE_U32))
-def decode(data: Bytes, start: Number, values: UInt32s) -> Number:
-    """The numbers of a measured bitmap into `values`, which has room for them; DAMAGED where they are not ascending or
-    not as many as its header has."""
+def decode(data: Bytes, start: Int, values: UInt32s) -> Int:
+    """Decode a measured bitmap into `values`, which must be large enough; DAMAGED if the numbers are not ascending or
+    their count differs from the header."""
     cookie = _u32(data, start)
     containers = _u32(data, start + 4) if cookie == PLAIN else (cookie >> 16) + 1
     flags = np.int64(-1) if cookie == PLAIN else np.int64(start + 4)
@@ -210,9 +199,9 @@ def decode(data: Bytes, start: Number, values: UInt32s) -> Number:
 @compiled(int64(GIVEN_U8, GIVEN_I64, MADE_I64, MADE_U32, MADE_I64, MADE_I64, MADE_I64))
 def split_treemaps(
     data: Bytes, offsets: Int64s, owners: Int64s, highs: UInt32s, starts: Int64s, stops: Int64s, counts: Int64s
-) -> Number:
-    """The bitmaps of treemaps that are one after another: the treemap each is of, its high half, where it is and how
-    many numbers it has. How many there are; DAMAGED where treemaps are not as their headers have it."""
+) -> Int:
+    """Find the bitmaps of consecutive treemaps: the treemap of each, its high half, its position and its cardinality.
+    Returns the number of bitmaps; DAMAGED if treemaps contradict their headers."""
     found, size = 0, np.zeros(1, np.int64)
     for number in range(len(offsets) - 1):
         at, stop = offsets[number], offsets[number + 1]
@@ -240,8 +229,8 @@ def split_treemaps(
 
 
 @compiled(int64(GIVEN_U8, GIVEN_I64, GIVEN_I64, MADE_U32))
-def decode_all(data: Bytes, starts: Int64s, ends: Int64s, values: UInt32s) -> Number:
-    """The numbers of measured bitmaps one after another; `ends` is where those of each end. DAMAGED as `decode`."""
+def decode_all(data: Bytes, starts: Int64s, ends: Int64s, values: UInt32s) -> Int:
+    """Decode measured bitmaps one after another; `ends` gets the end of each. DAMAGED as `decode`."""
     at = 0
     for number in range(len(starts)):
         if decode(data, starts[number], values[at : ends[number]]) != ends[number] - at:
@@ -251,8 +240,8 @@ def decode_all(data: Bytes, starts: Int64s, ends: Int64s, values: UInt32s) -> Nu
 
 
 @compiled(int64(GIVEN_U8, GIVEN_I64, GIVEN_I64, MADE_I64))
-def measure_all(data: Bytes, starts: Int64s, stops: Int64s, counts: Int64s) -> Number:
-    """How many numbers each bitmap has. DAMAGED as `measure`, or where one does not take all its bytes."""
+def measure_all(data: Bytes, starts: Int64s, stops: Int64s, counts: Int64s) -> Int:
+    """The cardinality of each bitmap. DAMAGED as `measure`, or if one does not fill all its bytes."""
     size = np.zeros(1, np.int64)
     for number in range(len(starts)):
         counts[number] = measure(data, starts[number], stops[number], size)
@@ -265,7 +254,7 @@ def measure_all(data: Bytes, starts: Int64s, stops: Int64s, counts: Int64s) -> N
 def write_treemaps(
     data: Bytes, starts: Int64s, stops: Int64s, highs: UInt32s, bounds: Int64s, places: Int64s, out: Bytes
 ) -> None:
-    """Treemaps of the bitmaps from bound to bound, each at its place."""
+    """Write treemaps of the bitmaps from bound to bound, each at its position."""
     for number in range(len(bounds) - 1):
         at = places[number]
         _put_u32(out, at, bounds[number + 1] - bounds[number])
@@ -280,7 +269,7 @@ def write_treemaps(
 
 @compiled(void(GIVEN_U8, GIVEN_I64, GIVEN_I64, MADE_U8))
 def copy_all(data: Bytes, starts: Int64s, stops: Int64s, out: Bytes) -> None:
-    """Bitmaps one after another."""
+    """Copy bitmaps to consecutive positions."""
     at = 0
     for number in range(len(starts)):
         size = stops[number] - starts[number]

@@ -1,6 +1,6 @@
-"""Checksums of posting lists, in a file beside them: a flipped bit in a bitmap would lose rows and look like any other.
+"""Checksums of posting lists, in a file next to them: a flipped bit in a bitmap would lose rows undetected.
 
-pylance's segments have none, and pylance leaves the file alone. `pennon-checksums.bin` is a sequence of u32, little
+pylance's segments have none, and pylance ignores the file. `pennon-checksums.bin` is a sequence of u32, little
 endian: the CRC-32 of all that follows, that of the tokens, and that of each posting list in order.
 """
 
@@ -24,7 +24,7 @@ REMEDY = "Rebuild the index"
 
 
 class ChecksumWriter:
-    """Adds up what is written to a file."""
+    """Computes the checksums of a file while it is written."""
 
     def __init__(self) -> None:
         self._tokens = 0
@@ -38,7 +38,7 @@ class ChecksumWriter:
             yield batch
 
     def write(self, store: Store, directory: str) -> IndexFile:
-        """Once all batches are through."""
+        """Write the checksums, after all batches."""
         content = struct.pack(f"<{len(self._lists) + 1}I", self._tokens, *self._lists)
         content = struct.pack("<I", zlib.crc32(content)) + content
         store.write(f"{directory}/{CHECKSUMS_FILE}", content)
@@ -47,25 +47,25 @@ class ChecksumWriter:
 
 @dataclass(frozen=True, eq=False)
 class Checksums:
-    """What a segment's posting lists must sum up to."""
+    """The checksums of a segment's posting lists."""
 
     tokens: int
     lists: npt.NDArray[np.uint32]
 
     def check_tokens(self, tokens: npt.NDArray[np.uint32], where: str) -> None:
-        """DamagedFile where they are not as they were written."""
+        """Raises DamagedFile if they are not as they were written."""
         if len(tokens) != len(self.lists) or zlib.crc32(tokens.tobytes()) != self.tokens:
             raise DamagedFile(f"the tokens in {where} are not as they were written", REMEDY)
 
     def check_lists(self, rows: Iterable[int], lists: pa.Array, where: str) -> None:
-        """DamagedFile where one of them is not as it was written."""
+        """Raises DamagedFile if one of them is not as it was written."""
         for row, content in zip(rows, contents(lists), strict=True):
             if row >= len(self.lists) or zlib.crc32(content) != self.lists[row]:
                 raise DamagedFile(f"posting list {row} in {where} is not as it was written", REMEDY)
 
 
 def read_checksums(store: Store, segment: IndexSegment) -> Checksums | None:
-    """None where the segment was written without them."""
+    """None if the segment was written without checksums."""
     if CHECKSUMS_FILE not in segment.file_sizes:
         return None
     path = f"{segment.directory}/{CHECKSUMS_FILE}"

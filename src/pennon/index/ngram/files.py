@@ -1,8 +1,8 @@
-"""The one file of an n-gram segment: the posting list of every token.
+"""The file of an n-gram segment: the posting list of every token.
 
 `ngram_postings.lance` has a row a token, ascending: `tokens` (uint32) and `posting_list` (binary), a 64-bit roaring
-treemap of ids (`bitmap_kernels`). Token 0 has the rows whose text is NULL. Readers take a token that is not in it for
-one that no row has.
+treemap of ids (`bitmap_kernels`). Token 0 has the rows whose text is NULL. Readers assume that no row has a token that
+is missing from the file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READ_ROWS = 64
 
 
 class PostingsFile:
-    """An open file of posting lists. What is read is checked by the segment's checksums, where it has some."""
+    """An open file of posting lists. Reads are verified by the segment's checksums, if it has them."""
 
     def __init__(self, store: Store, segment: IndexSegment) -> None:
         path, size = f"{segment.directory}/{POSTINGS_FILE}", segment.file_sizes.get(POSTINGS_FILE)
@@ -77,7 +77,7 @@ class PostingsFile:
                 raise self.damaged() from None
 
     def damaged(self) -> DamagedFile:
-        """What to raise where a posting list cannot be decoded."""
+        """The error for a posting list that cannot be decoded."""
         return DamagedFile(f"a posting list in {self.where} is damaged", REMEDY)
 
     def _batches(self, start: int, stop: int) -> Iterator[tuple[pa.Array, pa.Array]]:
@@ -97,25 +97,25 @@ class PostingsFile:
 def write_postings(
     store: Store, directory: str, name: str, parts: Iterable[Postings], storage_version: str
 ) -> IndexFile:
-    """One file of all pieces, those of one token and high half united. They are kept all at once."""
+    """Write one file of all pieces, with those of one token and high half joined. All are in memory at once."""
     return write_lance_file(store, directory, name, SCHEMA, joined_lists(parts), storage_version)
 
 
 def write_segment(
     store: Store, directory: str, batches: Iterable[pa.RecordBatch], storage_version: str
 ) -> tuple[IndexFile, ...]:
-    """The files of a segment, of posting lists that come in the order of their tokens."""
+    """Write the files of a segment from posting lists in the order of their tokens."""
     checksums = ChecksumWriter()
     file = write_lance_file(store, directory, POSTINGS_FILE, SCHEMA, checksums.over(batches), storage_version)
     return file, checksums.write(store, directory)
 
 
 def joined_lists(parts: Iterable[Postings]) -> Iterator[pa.RecordBatch]:
-    """Tokens and posting lists in order, as files have them."""
+    """Sorted tokens and posting lists, in the format of files."""
     try:
         for tokens, lists in join_postings(list(parts)):
             yield pa.record_batch([pa.array(tokens), lists], schema=SCHEMA)
     except DamagedPostings:
-        raise BuildFailed("posting lists on their way between tasks are damaged", "Try again") from None
+        raise BuildFailed("posting lists were damaged during the exchange between tasks", "Try again") from None
     except OverflowError as error:
         raise BuildFailed(str(error), "Build the index in several segments, by fragment_ids") from None

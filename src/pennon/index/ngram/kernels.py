@@ -1,11 +1,11 @@
-"""Trigrams of texts, straight from their UTF-8 bytes, and the rows of each in sequence.
+"""Trigrams of texts, directly from their UTF-8 bytes, and the rows of each in order.
 
-Tokens are counted while texts are read, each once a row; then every row's number is put where the rows of its tokens
-are, so that nothing is sorted but the distinct tokens. `state` has what the next call continues with:
+Tokens are counted while texts are read, each once per row; then the number of every row is put into the lists of its
+tokens, so that only the distinct tokens are sorted. `state` is kept between calls:
 
     0  tokens in `found`    1  distinct tokens in `seen`
 
-Importing this compiles it, unless an earlier process has left the outcome on disk.
+Importing this compiles it, unless an earlier process has cached the result on disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from numba.types import int64, void
 
-from pennon.index.ngram.compiled import (
+from pennon.index.arrays import Bytes, Flags, Int16s, Int32s, Int64s, UInt32s
+from pennon.index.compiled import (
     GIVEN_FLAGS,
     GIVEN_I16,
     GIVEN_I32,
@@ -23,17 +24,11 @@ from pennon.index.ngram.compiled import (
     GIVEN_U32,
     MADE_I64,
     MADE_U32,
-    Bytes,
-    Flags,
-    Int16s,
-    Int32s,
-    Int64s,
-    UInt32s,
     compiled,
 )
 
 FOUND, SEEN = 0, 1
-# The most letters that a byte of text becomes: 5 of the 3 bytes of one character.
+# The maximum number of letters per byte of text: one character of 3 bytes becomes 5.
 LETTERS_PER_BYTE = 2
 
 
@@ -59,9 +54,9 @@ def find_tokens(
     ends: Int64s,
     state: Int64s,
 ) -> int:
-    """The tokens of texts from the `first` on, as far as there is room; how many texts were read.
+    """Find the tokens of texts from `first` on while there is room, and return the number of texts read.
 
-    `row` is the number of the first of them; `ends` gets where the tokens of each row end in `found`. `counts` and
+    `row` is the number of the first of them; `ends` gets the end of the tokens of each row in `found`. `counts` and
     `last` are by token: its rows, and the last of them plus one. NULL has token 0.
     """
     tokens, distinct = state[FOUND], state[SEEN]
@@ -125,7 +120,7 @@ def find_tokens(
 def place_rows(
     found: UInt32s, ends: Int64s, order: Int64s, values: UInt32s, places: Int64s, rows: npt.NDArray[np.uint32]
 ) -> None:
-    """The value of each row, taken in `order`, at the next place of each of its tokens."""
+    """Append the value of each row, taken in `order`, to the list of each of its tokens."""
     for row in order:
         start = ends[row - 1] if row else 0
         for at in range(start, ends[row]):

@@ -1,7 +1,7 @@
 """Posting lists in pieces: for a token and the high half of ids, a bitmap of low halves.
 
-On tables without stable row ids the high half is the fragment, so that pieces of different fragments are put together
-without a look into them.
+On tables without stable row ids the high half is the fragment, so that pieces of different fragments are joined without
+decoding them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ UInt32s = npt.NDArray[np.uint32]
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# How pieces travel between tasks.
+# The schema of pieces exchanged between tasks.
 PIECES = pa.schema([("token", pa.uint32()), ("high", pa.uint32()), ("bitmap", pa.large_binary())])
-# Bitmaps put together at once. Where they must be decoded, a byte may become 8 numbers.
+# Bytes of bitmaps joined at once. When decoded, a byte may become 8 numbers.
 WINDOW_BYTES = 8 << 20
 
 
 class DamagedPostings(ValueError):
-    """Bytes that are no posting list."""
+    """Bytes that are not a valid posting list."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Postings:
 
     @classmethod
     def of_values(cls, tokens: UInt32s, highs: UInt32s, values: UInt32s, ends: Int64s) -> Postings:
-        """Of the ascending low halves of each piece; `ends` is where those of each end."""
+        """From the ascending low halves of each piece; `ends` is the end of each."""
         kernels = _kernels()
         sizes = np.empty(len(ends), dtype=np.int64)
         kernels.encoded_sizes(values, ends, sizes)
@@ -55,7 +55,7 @@ class Postings:
 
     @classmethod
     def of_ids(cls, tokens: UInt32s, ids: Addresses) -> Postings:
-        """Of a token for every id, in any order and any number of times."""
+        """From pairs of a token and an id, in any order, possibly repeated."""
         if not _in_order(tokens, ids):
             order = np.lexsort((ids, tokens))
             tokens, ids = tokens[order], ids[order]
@@ -69,9 +69,9 @@ class Postings:
 
     @classmethod
     def of_lists(cls, tokens: UInt32s, lists: pa.Array) -> Postings:
-        """Of posting lists as files have them. DamagedPostings where they are none."""
+        """From posting lists in the format of files. Raises DamagedPostings if they are invalid."""
         data, offsets = _binary(lists)
-        most = int(offsets[-1] - offsets[0]) // 12 + 1  # the least an entry takes
+        most = int(offsets[-1] - offsets[0]) // 12 + 1  # the minimum size of an entry
         owners, highs = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.uint32)
         starts, stops, counts = (np.empty(most, dtype=np.int64) for _ in range(3))
         found = _kernels().split_treemaps(data, offsets, owners, highs, starts, stops, counts)
@@ -81,7 +81,7 @@ class Postings:
 
     @classmethod
     def of_batch(cls, batch: pa.RecordBatch) -> Postings:
-        """Of what `to_batch` made, or a part of it."""
+        """From the result of `to_batch`, or a part of it."""
         data, offsets = _binary(batch.column(2))
         return cls(batch.column(0).to_numpy(), batch.column(1).to_numpy(), data, offsets[:-1], offsets[1:])
 
@@ -102,7 +102,7 @@ class Postings:
         )
 
     def between(self, low: int, high: int) -> Postings:
-        """Pieces of the tokens from low up to high, which is not among them."""
+        """Pieces of the tokens in [low, high)."""
         return self.slice(*np.searchsorted(self.tokens, np.array([low, high], dtype=np.uint32)).tolist())
 
     @property
@@ -110,7 +110,7 @@ class Postings:
         return int(self.stops[-1] - self.starts[0]) + 24 * len(self) if len(self) else 0
 
     def ids(self) -> tuple[UInt32s, Addresses]:
-        """The token of every id, and the ids. DamagedPostings where bitmaps are not in order."""
+        """The token of every id, and the ids. Raises DamagedPostings if bitmaps are not sorted."""
         counts = self.counts()
         values, ends = np.empty(int(counts.sum()), dtype=np.uint32), np.cumsum(counts)
         if _kernels().decode_all(self.data, self.starts, ends, values) < 0:
@@ -129,14 +129,14 @@ class Postings:
             start = stop
 
     def counts(self) -> Int64s:
-        """How many ids each piece has."""
+        """The number of ids of each piece."""
         counts = np.empty(len(self), dtype=np.int64)
         if _kernels().measure_all(self.data, self.starts, self.stops, counts) < 0:
             raise DamagedPostings
         return counts
 
     def _dense(self) -> Postings:
-        """Without bytes between the bitmaps."""
+        """A copy without gaps between the bitmaps."""
         if bool((self.starts[1:] == self.stops[:-1]).all()):
             return self
         sizes = self.stops - self.starts
@@ -147,7 +147,8 @@ class Postings:
 
 
 def join_postings(parts: Sequence[Postings]) -> Iterator[tuple[UInt32s, pa.Array]]:
-    """Tokens in order and their posting lists, as files have them, a few MiB at a time. DamagedPostings as `ids`."""
+    """Sorted tokens and their posting lists in the format of files, a few MiB at a time. Raises DamagedPostings as
+    `ids`."""
     for low, high in _windows(parts):
         joined = _united(_gathered([part.between(low, high) for part in parts]))
         if len(joined):
@@ -156,7 +157,7 @@ def join_postings(parts: Sequence[Postings]) -> Iterator[tuple[UInt32s, pa.Array
 
 
 def _windows(parts: Sequence[Postings]) -> Iterator[tuple[int, int]]:
-    """Ranges of tokens whose bitmaps take at most a window; one token may take more."""
+    """Ranges of tokens whose bitmaps fit into a window; a single token may exceed it."""
     sizes = np.zeros(TOKEN_LIMIT, dtype=np.int64)
     for part in parts:
         np.add.at(sizes, part.tokens, part.stops - part.starts)
@@ -170,7 +171,7 @@ def _windows(parts: Sequence[Postings]) -> Iterator[tuple[int, int]]:
 
 
 def _gathered(parts: Sequence[Postings]) -> Postings:
-    """All pieces in order; those of one token and high half are next to each other."""
+    """All pieces, sorted; those of one token and high half are adjacent."""
     parts = [part for part in parts if len(part)]
     if not parts:
         nothing = np.empty(0, dtype=np.int64)
@@ -188,7 +189,7 @@ def _gathered(parts: Sequence[Postings]) -> Postings:
 
 
 def _united(gathered: Postings) -> Postings:
-    """Pieces of one token and high half as one."""
+    """Join pieces of one token and high half."""
     first = _firsts(gathered.tokens, gathered.highs)
     if len(first) == len(gathered):
         return gathered
@@ -211,13 +212,13 @@ def _chosen(postings: Postings, which: npt.NDArray[np.bool_]) -> Postings:
 
 
 def _in_order(tokens: UInt32s, ids: Addresses) -> bool:
-    """As they are where a compaction keeps the order of rows."""
+    """Whether tokens and ids are sorted, as they are if a compaction keeps the order of rows."""
     same = tokens[1:] == tokens[:-1]
     return bool(((tokens[1:] > tokens[:-1]) | (same & (ids[1:] > ids[:-1]))).all())
 
 
 def _firsts(*keys: UInt32s) -> Int64s:
-    """Where a key differs from the one before."""
+    """The positions where a key differs from the previous one."""
     fresh = np.ones(len(keys[0]), dtype=np.bool_)
     fresh[1:] = False
     for key in keys:
@@ -252,7 +253,7 @@ def _binary(array: pa.Array) -> tuple[Bytes, Int64s]:
 
 @cache
 def _kernels() -> ModuleType:
-    """Imported when postings are first made or taken apart: numba takes a second to load, and queries do without."""
+    """Imported when postings are first encoded or decoded: numba takes a second to load, and queries do not need it."""
     from pennon.index.ngram import bitmap_kernels  # noqa: PLC0415
 
     return bitmap_kernels

@@ -1,9 +1,9 @@
-"""Searching one n-gram segment: the rows that have every trigram of the texts asked for."""
+"""Search one n-gram segment: the rows that have every trigram of the requested texts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property, lru_cache, reduce
+from functools import cached_property, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -14,22 +14,20 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_set import RowSet
 from pennon.format.store import Store
 from pennon.index.cache import ByteCache
-from pennon.index.conditions import Condition, ContainsText
-from pennon.index.description import Chart, Description
+from pennon.index.conditions import Condition
+from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
-from pennon.index.ngram.files import PostingsFile
-from pennon.index.ngram.tokens import tokens_of
-from pennon.text import plural
+from pennon.index.ngram.description import describe_tokens
+from pennon.index.ngram.files import POSTINGS_FILE, PostingsFile
+from pennon.index.ngram.lookups import tokens_to_look_up
 
-# Of a very long text this many tokens are looked up. The filter is checked on the rows anyway.
-MOST_TOKENS = 64
-# Ids taken out of bitmaps at once.
+# Ids decoded from bitmaps at once.
 LISTED = 1 << 20
 
 
 class NGramSegment:
-    """An opened segment. Tokens and posting lists live in the shared cache."""
+    """An opened segment. Tokens and posting lists are in the shared cache."""
 
     capacity = None  # rows without a trigram have no entry
 
@@ -41,20 +39,20 @@ class NGramSegment:
         self.tokens: npt.NDArray[np.uint32] = cache.get_or_load((*self._key, "tokens"), self._load_tokens)
 
     def search(self, condition: Condition) -> RowSet:
-        lists = sorted(self._lists(condition), key=len)
-        if not lists or not lists[0]:
-            return RowSet.none()
-        stored = np.frombuffer(reduce(BitMap64.__and__, lists).to_array(), dtype=np.uint64)
+        found = BitMap64()
+        for lists in self._alternatives(condition):
+            found |= reduce(BitMap64.__and__, sorted(lists, key=len))
+        stored = np.frombuffer(found.to_array(), dtype=np.uint64)
         if self._reuse is None:
             return RowSet.of_addresses(stored)
         addresses, alive = self._reuse.remap(stored)
         return RowSet.of_addresses(sorted_unique(addresses[alive]))
 
     def estimate(self, condition: Condition) -> Estimate:
-        """By the shortest posting list. Their lengths are recorded nowhere else, so they are read, and `search` takes
-        them from the cache."""
-        lists = self._lists(condition)
-        return Estimate(len(lists), min(map(len, lists), default=0))
+        """The length of the shortest posting list. Lengths are not recorded elsewhere, so the lists are read, and
+        `search` gets them from the cache."""
+        found = self._alternatives(condition)
+        return Estimate(sum(map(len, found)), sum(min(map(len, lists)) for lists in found))
 
     def stored_ids(self) -> Iterator[Addresses]:
         for lists in self._file.lists():
@@ -63,15 +61,17 @@ class NGramSegment:
                 yield np.frombuffer(ids[start : start + LISTED].to_array(), dtype=np.uint64)
 
     def describe(self) -> Description:
-        text = "Each has the rows whose text has its three letters or digits in sequence."
-        chart = Chart(plural(len(self.tokens), "posting list"), "Posting lists", text)
-        return Description((("letters a token", "3"),), {"tokens": len(self.tokens)}, chart)
+        return describe_tokens(self.tokens, self._file, self._segment.file_sizes.get(POSTINGS_FILE))
 
-    def _lists(self, condition: Condition) -> list[BitMap64]:
-        """Posting lists of the condition's tokens; none where a token has no rows."""
-        if not isinstance(condition, ContainsText):
-            raise TypeError(f"an n-gram index answers texts only, not {type(condition).__name__}")
-        wanted = looked_up(condition.pieces)
+    def _alternatives(self, condition: Condition) -> list[list[BitMap64]]:
+        """The posting lists of every way to satisfy a condition, without those that no row can."""
+        wanted = tokens_to_look_up(condition)
+        if wanted is None:
+            raise TypeError(f"an n-gram index does not answer {condition}")
+        return [lists for tokens in wanted if (lists := self._lists(tokens))]
+
+    def _lists(self, wanted: npt.NDArray[np.uint32]) -> list[BitMap64]:
+        """Posting lists of some tokens; none where a token has no rows."""
         places = np.searchsorted(self.tokens, wanted)
         if len(wanted) and (places[-1] == len(self.tokens) or (self.tokens[places] != wanted).any()):
             return []
@@ -95,10 +95,3 @@ class NGramSegment:
     @cached_property
     def _file(self) -> PostingsFile:
         return PostingsFile(self._store, self._segment)
-
-
-@lru_cache(maxsize=256)
-def looked_up(pieces: tuple[str, ...]) -> npt.NDArray[np.uint32]:
-    """Tokens, ascending, that all rows have which hold the pieces."""
-    tokens = np.array(sorted(tokens_of(pieces)), dtype=np.uint32)
-    return tokens[np.linspace(0, len(tokens) - 1, min(len(tokens), MOST_TOKENS)).astype(np.int64)]

@@ -1,4 +1,4 @@
-"""The tokens of texts: of the few that a query asks for, and of all rows of a column."""
+"""The tokens of texts: of the few in a query, and of all rows of a column."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UInt32s = npt.NDArray[np.uint32]
 Int64s = npt.NDArray[np.int64]
 N = TypeVar("N", np.uint32, np.int64)
 
-# What a token of a row takes until postings are made: its number, its row, and about as much in a bitmap.
+# Bytes of a token of a row until postings are encoded: its number, its row, and about as much in a bitmap.
 BYTES_PER_TOKEN = 12
 LEAST_TOKENS = 1 << 16
 FIRST_ROWS = 1 << 17
@@ -32,8 +32,8 @@ def is_text(type_: pa.DataType) -> bool:
 
 
 def tokens_of(pieces: Iterable[str]) -> frozenset[int]:
-    """Tokens that every text has that holds the pieces, in any letter case: characters that differ in nothing else
-    become the same letters."""
+    """Tokens of every text that contains the pieces, in any letter case: characters that differ only in case become the
+    same letters."""
     found: set[int | None] = set()
     for text in map(prepared, pieces):
         found.update(map(token, text, text[1:], text[2:]))
@@ -41,14 +41,14 @@ def tokens_of(pieces: Iterable[str]) -> frozenset[int]:
 
 
 def token_sets(texts: pa.Array) -> tuple[UInt32s, Int64s]:
-    """The tokens of each text, each once and in no order, and where those of each text end."""
+    """The distinct tokens of each text, unsorted, and the end of those of each text."""
     collector = _Collector(_most_tokens(texts))
     collector.add(texts)
     return collector.found[: collector.tokens], collector.ends[: len(texts)]
 
 
 def collect_postings(batches: Iterable[tuple[pa.Array, Addresses]], memory_bytes: int) -> Iterator[Postings]:
-    """The postings of texts and their ids: of ids with one high half at a time, as many rows as memory holds."""
+    """The postings of texts and their ids: for ids of one high half at a time, and as many rows as fit into memory."""
     collector = _Collector(max(LEAST_TOKENS, memory_bytes // BYTES_PER_TOKEN))
     for texts, ids in batches:
         highs = fragment_of(ids)
@@ -68,10 +68,10 @@ def collect_postings(batches: Iterable[tuple[pa.Array, Addresses]], memory_bytes
 
 
 class _Collector:
-    """Tokens of rows whose ids have one high half, until postings are made of them."""
+    """Collects tokens of rows whose ids have one high half, until they are encoded as postings."""
 
     def __init__(self, room: int) -> None:
-        # Pages of memory that are never written to are never taken.
+        # Memory pages that are never written are never allocated.
         self._counts, self._last = np.zeros(TOKEN_LIMIT, dtype=np.uint32), np.zeros(TOKEN_LIMIT, dtype=np.uint32)
         self._seen = np.empty(TOKEN_LIMIT, dtype=np.uint32)
         self._values = np.empty(FIRST_ROWS, dtype=np.uint32)
@@ -85,7 +85,7 @@ class _Collector:
         return int(self._state[0])
 
     def add(self, texts: pa.Array, values: UInt32s | None = None) -> int:
-        """As many of the texts as there is room for; `values` are the low halves of their ids."""
+        """Add texts while there is room, and return their number; `values` are the low halves of their ids."""
         data, offsets = _characters(texts)
         present = texts.is_valid().to_numpy(zero_copy_only=False)
         self.ends = _grown(self.ends, self.rows + len(texts))
@@ -98,11 +98,11 @@ class _Collector:
         return read
 
     def widen(self, tokens: int) -> None:
-        """Make room for a text that is larger than all there is."""
+        """Grow the buffers for a text that is larger than they are."""
         self.found = np.empty(tokens, dtype=np.uint32)
 
     def postings(self) -> Postings:
-        """Of all rows that were added, none of which is left."""
+        """The postings of all added rows; the collector is empty afterwards."""
         seen, values = np.sort(self._seen[: int(self._state[1])]), self._values[: self.rows]
         ends = np.cumsum(self._counts[seen], dtype=np.int64)
         places = np.zeros(TOKEN_LIMIT, dtype=np.int64)
@@ -124,7 +124,7 @@ def _characters(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64s]:
 
 
 def _most_tokens(texts: pa.Array) -> int:
-    """Room for the tokens of all of the texts."""
+    """An upper bound on the number of tokens of the texts."""
     _, offsets = _characters(texts)
     return _kernels().LETTERS_PER_BYTE * int(offsets[-1] - offsets[0]) + len(texts)
 
@@ -139,7 +139,7 @@ def _grown(array: npt.NDArray[N], least: int) -> npt.NDArray[N]:
 
 @cache
 def _kernels() -> ModuleType:
-    """Imported when a column is first read; queries do without."""
+    """Imported when a column is first read; queries do not need it."""
     from pennon.index.ngram import kernels  # noqa: PLC0415
 
     return kernels

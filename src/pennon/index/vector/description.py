@@ -7,11 +7,11 @@ import numpy as np
 from pennon.index.description import Chart, Description, histogram, skew
 from pennon.index.vector.files.details import VectorDetails
 from pennon.index.vector.files.storage import VectorFiles
-from pennon.text import plural
+from pennon.wording import plural
 
 
 def describe_files(files: VectorFiles, details: bytes) -> Description:
-    """Parameters from the files; those of the graph are recorded in the manifest only."""
+    """Parameters come from the files; only the manifest records those of the graph."""
     return Description(_parameters(files, details), *_partitions(files))
 
 
@@ -40,18 +40,16 @@ def _partitions(files: VectorFiles) -> tuple[dict[str, int | float], Chart]:
         "median_rows": int(np.median(lengths)) if count else 0,
         "largest_rows": int(lengths.max(initial=0)),
         "skew": skew(lengths) if count else 1.0,
-        # Rows that a probe reads, in units of what it would read if all partitions were alike.
+        # Rows that a probe reads, relative to partitions of equal size.
         "imbalance": squares * count / rows**2 if rows else 1.0,
     }
-    note = f"{plural(empty, 'is', 'are')} empty. " if empty else ""
     bars = histogram(lengths, "partition", "row")
     mean = rows / count if count else 0.0
     chart = Chart(
         f"{plural(count, 'partition')} by size",
         "Partitions by number of rows",
-        f"The largest has {measures['skew']:.1f} times the mean of {mean:,.0f} rows; the median is "
-        f"{measures['median_rows']:,}. {note}A probe reads {measures['imbalance']:.2f} times what it would if all were"
-        " alike.",
+        f"The largest has {measures['skew']:.1f} times the mean of {mean:,.0f} rows. A probe reads "
+        f"{measures['imbalance']:.2f} times the rows of partitions of equal size.",
         bars,
         ("0 rows", f"{int(lengths.max(initial=0)):,} rows"),
     )

@@ -1,7 +1,7 @@
-"""The clustering: centroids, the partition a vector belongs to, the partitions a query should look at.
+"""The clustering: centroids, the partition of a vector, the partitions that a query should probe.
 
-Vectors and queries given here are prepared by the metric. Distances to centroids are float32 matrix products; for l2
-both sides are first moved to the middle of the centroids, so that a common offset of the data costs no digits.
+Vectors and queries passed here are prepared by the metric. Distances to centroids are float32 matrix products; for l2
+both sides are first shifted to the mean of the centroids, so that a common offset of the data costs no precision.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ PartitionIds = npt.NDArray[np.integer[Any]]
 
 
 class Model:
-    """A trained model, which travels to executors. It pickles a frozen dataclass by its fields alone: what was cached
-    beside them may belong to faiss."""
+    """A trained model, which is sent to executors. Only the fields of the dataclass are pickled: cached properties may
+    be faiss objects."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
@@ -35,7 +35,7 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Ivf(Model):
-    """Centroids in the column's own type, [num_partitions, dim]: vectors are assigned by what is stored."""
+    """Centroids in the column's type, [num_partitions, dim]: vectors are assigned by the stored values."""
 
     metric: Metric
     centroids: Vectors
@@ -55,7 +55,8 @@ class Ivf(Model):
 
     @classmethod
     def train(cls, sample: Vectors, metric: Metric, num_partitions: int, *, max_iters: int = 50, seed: int = 0) -> Self:
-        """k-means over the sample in at most so many full passes; for dot, as pylance, over directions of length 1."""
+        """k-means over the sample in at most `max_iters` full passes; for dot, as in pylance, over directions of length
+        1."""
         spherical = not metric.by_l2
         trained = train_kmeans(sample, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
         return cls(metric, trained.centroids.astype(sample.dtype))
@@ -91,9 +92,10 @@ class Ivf(Model):
 
     @cached_property
     def _factors(self) -> Floats:
-        """Columns [-2c, |c|²], for dot [-c, 0]: their product with [x, 1] lacks nothing of a distance but x's own part.
+        """Columns [-2c, |c|²], for dot [-c, 0]: their product with [x, 1] is a distance without the part that depends
+        only on x.
 
-        A centroid that is not finite belongs to an empty partition and is nearest to nothing.
+        A centroid that is not finite belongs to an empty partition and is never the nearest.
         """
         finite = self._finite
         known = np.where(finite[:, None], self.centroids, self._middle)
@@ -104,18 +106,18 @@ class Ivf(Model):
         return factors
 
     def _seen(self, vectors: Vectors) -> Floats:
-        """[x, 1], for l2 with x as seen from the middle of the centroids."""
+        """[x, 1], for l2 with x relative to the mean of the centroids."""
         points = np.ones((len(vectors), self.dim + 1), dtype=np.float32)
         if not self.metric.by_l2:
             points[:, :-1] = vectors
             return points
-        # float16 is widened first: its own subtraction would round away what assignment depends on.
+        # float16 is widened first: subtraction in float16 would lose the digits that assignment depends on.
         wide = np.result_type(vectors, np.float32)
         np.subtract(vectors, self._middle.astype(wide), dtype=wide, out=points[:, :-1], casting="same_kind")
         return points
 
     def _scores(self, vectors: Vectors, out: Floats | None = None) -> tuple[Floats, Floats]:
-        """Scores that order the centroids for each vector, and what its scores lack to be distances."""
+        """Scores that order the centroids for each vector, and the term to add to get distances."""
         points = self._seen(vectors)
         rest = squared_lengths(points[:, :-1]) if self.metric.by_l2 else np.ones(len(vectors), dtype=np.float32)
         return np.matmul(points, self._factors, out=None if out is None else out[: len(points)]), rest
@@ -123,7 +125,7 @@ class Ivf(Model):
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the rows of each partition lie in a file: one run after another, in the order of partition ids."""
+    """The position of the rows of each partition in a file: one run after another, in the order of partition ids."""
 
     offsets: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
@@ -135,7 +137,7 @@ class Layout:
 
     @classmethod
     def empty(cls, num_partitions: int) -> Self:
-        """What pylance writes where there are no rows at all: zeros."""
+        """The layout that pylance writes if there are no rows: zeros."""
         zeros = np.zeros(num_partitions, dtype=np.int64)
         return cls(zeros, zeros)
 
@@ -144,19 +146,19 @@ class Layout:
         return int(self.lengths.sum())
 
     def problem(self, num_partitions: int, num_rows: int) -> str | None:
-        """Why these runs cannot be those of a file with so many rows, None when they can."""
+        """The reason why these runs do not match a file with `num_rows` rows; None if they do."""
         if len(self.lengths) != num_partitions or len(self.offsets) != num_partitions:
-            return f"runs of {len(self.offsets)} or {len(self.lengths)} partitions where there are {num_partitions}"
+            return f"runs of {len(self.offsets)} or {len(self.lengths)} partitions instead of {num_partitions}"
         if self.rows != num_rows:
-            return f"{num_rows} rows where its partitions add up to {self.rows}"
+            return f"{num_rows} rows, but its partitions add up to {self.rows}"
         filled = self.lengths > 0
         if not np.array_equal(self.offsets[filled], Layout.of(self.lengths).offsets[filled]):
-            return "partitions that do not follow one another"
+            return "partitions that are not consecutive"
         return None
 
 
 def write_ivf(layout: Layout, ivf: Ivf | None = None) -> bytes:
-    """The IVF message of a file; centroids stand in `index.idx` only."""
+    """The IVF message of a file; only `index.idx` has centroids."""
     message = pb.IVF(offsets=layout.offsets.tolist(), lengths=layout.lengths.tolist())
     if ivf is not None:
         message.centroids_tensor.CopyFrom(to_tensor(ivf.centroids))
@@ -167,12 +169,12 @@ def write_ivf(layout: Layout, ivf: Ivf | None = None) -> bytes:
 
 def read_layout(message: pb.IVF) -> Layout:
     layout = Layout.of(np.array(message.lengths, dtype=np.int64))
-    # Offsets may be left out: the runs then follow one another.
+    # Without offsets, the runs are consecutive.
     return Layout(np.array(message.offsets, dtype=np.int64), layout.lengths) if message.offsets else layout
 
 
 def read_ivf(message: pb.IVF, metric: Metric, num_partitions: int) -> Ivf:
-    """ValueError when the message has no centroids or not those of so many partitions."""
+    """Raises ValueError if the message does not have the centroids of `num_partitions` partitions."""
     if message.HasField("centroids_tensor"):
         centroids = from_tensor(message.centroids_tensor)
     else:

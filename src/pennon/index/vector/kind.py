@@ -1,4 +1,4 @@
-"""Vector indices as one of the families Pennon knows: seven names, one way to open them."""
+"""The family of vector indices: seven types, opened in the same way."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
-from pyroaring import FrozenBitMap
 
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
-from pennon.index.conditions import Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.kind import Precision, Query
+from pennon.index.kind import KindDefaults, Query
 from pennon.index.options import IndexOptions
 from pennon.index.vector.files.details import TYPE_NAMES, TYPE_URL, VectorDetails, has_graph, unknown_metric
 from pennon.index.vector.files.storage import AUXILIARY_FILE, INDEX_FILE, OLDER_LAYOUT, read_kind
@@ -28,7 +26,7 @@ from pennon.index.vector.vectors import is_vector_type
 
 
 @dataclass(frozen=True)
-class VectorFamily:
+class VectorFamily(KindDefaults):
     queries: frozenset[Query] = frozenset({Query.NEAREST})
     options: ClassVar[Mapping[str, type[IndexOptions]]] = VECTOR_OPTIONS
     names: tuple[str, ...] = tuple(options)
@@ -48,7 +46,8 @@ class VectorFamily:
         return known[0].name if known else "VECTOR"
 
     def described(self, snapshot: Snapshot, segment: IndexSegment) -> tuple[VectorKind, Metric] | None:
-        """From the details, else from the file, where older writers said nothing in the manifest. None: unknown."""
+        """Kind and metric from the details, or from the file if the details are empty, as by older writers. None if
+        unknown."""
         try:
             details = VectorDetails.from_bytes(segment.details)
             if details is not None:
@@ -62,27 +61,19 @@ class VectorFamily:
     def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
         return True
 
-    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        return segment.fragments
-
     def objection(self, segment: IndexSegment) -> str | None:
         metric = unknown_metric(segment.details)
         if metric is not None:
-            return f"a vector index for the metric {metric}, which is not known here"
+            return f"a vector index for the metric {metric}, which Pennon does not support"
         return OLDER_LAYOUT if INDEX_FILE in segment.file_sizes and AUXILIARY_FILE not in segment.file_sizes else None
 
     def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        """pylance drops lost rows from the codes as it loads them, finds the graph larger, and fails the search."""
+        """pylance drops lost rows from the codes when it loads them, finds that the graph is larger, and fails the
+        search."""
         if segment.details:
             return not has_graph(segment.details)
         known = self.described(snapshot, segment)
         return known is None or known[0].sub_index is not SubIndex.HNSW
-
-    def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
-        return not stable_row_ids
-
-    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
-        return None
 
     def open(
         self,

@@ -1,4 +1,4 @@
-"""The seven vector indices, each a sub-index over IVF partitions and a quantizer: there is no class per combination."""
+"""The seven vector indices, each a sub-index over IVF partitions and a quantizer, without a class per combination."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pennon.index.vector.quantizers.sq import ScalarQuantizer
 
 
 class SubIndex(StrEnum):
-    """How the vectors of a partition are searched: all of them, or along a graph."""
+    """How the vectors of a partition are searched: exhaustively, or along a graph."""
 
     FLAT = "FLAT"
     HNSW = "HNSW"
@@ -27,7 +27,7 @@ class VectorKind:
 
     @property
     def name(self) -> str:
-        """The sub-index is named only when it is not the plain one."""
+        """The index type; it names the sub-index unless that is FLAT."""
         graph = f"{self.sub_index}_" if self.sub_index is not SubIndex.FLAT else ""
         return f"IVF_{graph}{self.quantizer.name}"
 

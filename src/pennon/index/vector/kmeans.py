@@ -1,14 +1,14 @@
-"""k-means: what a block of points says of given centroids, and the better centroids that follow from all blocks.
+"""k-means: partial sums of a block of points for given centroids, and the new centroids computed from all blocks.
 
-Distributed training sends the centroids to every task, adds up the `partials` of the blocks and asks for the `updated`
-centroids, beginning with those of a `hierarchical_start`. `train_kmeans` does it all in one process.
+Distributed training sends the centroids to every task, adds up the `partials` of the blocks and computes the `updated`
+centroids, starting with those of a `hierarchical_start`. `train_kmeans` does all of this in one process.
 
 A point's distance is the squared one to the nearest centroid. Spherical k-means is over directions: centroids have
-length 1, and a point's distance is its length less its inner product with the centroid.
+length 1, and a point's distance is its length minus its inner product with the centroid.
 
 The distances of many points are one float32 matrix product: with x kept as [x, 1, |x|²] and c as [-2c, |c|², 1] it is
-|x - c|²; spherical, they are [x, 1, |x|] and [-c, 0, 1]. For l2 both are first moved to the middle of the centroids, so
-that a common offset of the data costs no digits.
+|x - c|²; spherical, they are [x, 1, |x|] and [-c, 0, 1]. For l2 both are first shifted to the mean of the centroids, so
+that a common offset of the data costs no precision.
 """
 
 from __future__ import annotations
@@ -31,38 +31,39 @@ from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks
 
 Doubles = npt.NDArray[np.float64]
 
-# Training begins with half of the points: first in so many batches, the centroids moving after each, then as often as
-# that gains something. Only the end is worth all points.
+# Training starts with half of the points: first in this many batches, with new centroids after each, then in full
+# passes while the loss falls. Only the last passes use all points.
 BATCHES = 4
-BATCH_POINTS = 8  # a centroid, at least
+BATCH_POINTS = 8  # at least, per centroid
 
-# A centroid that got no point of a batch moves only to one with so many times the mean loss: that is one of several
-# clusters. Moved to any other it would make partitions more even than the data, and a search that probes few of them
-# would look at fewer rows.
+# A centroid that got no point of a batch moves only to one with this many times the mean loss, which covers several
+# clusters. Moved to any other, it would make partitions more even than the data, and a search that probes few of them
+# would read fewer rows.
 MOVED_TO_LOSS = 4.0
 
-# A centroid of several clusters that lie apart never lets go of them. It is known by points that a few centroids in its
-# place would have with so small a part of the loss; points that fill their space lose a little of it with each.
-TORN_LOSS = 0.25
-TORN_CLUSTERS = 6
-TORN_POINTS = 2048
-TORN_ROUNDS = 16
+# A centroid that covers several separate clusters keeps them in every pass. It is recognized by a few centroids in its
+# place that reduce the loss of its points to this share; for evenly distributed points each one reduces the loss only a
+# little.
+SPLIT_LOSS = 0.25
+SPLIT_CLUSTERS = 6
+SPLIT_POINTS = 2048
+SPLIT_ROUNDS = 16
 
-# Passes move a centroid beyond the mean of its points: it would go on in that direction for many passes.
+# Passes move a centroid beyond the mean of its points, because it would continue in that direction for many passes.
 STRIDE = 1.8
 
-# Passes end with the one that finds the loss lower by no more than this part of it.
+# The passes stop when the loss falls by no more than this share.
 TOLERANCE = 3e-3
 
 BLOCK_ROWS = 1 << 16
 
-# Rows of a product, few enough for its distances to stay in the processor's caches, and the most distances it may have:
-# 32 MiB. From so many multiplications on several threads share the rows.
+# Rows of a product, few enough for its distances to stay in the processor's caches, and the maximum of its distances:
+# 32 MiB. From this many multiplications on, several threads share the rows.
 PRODUCT_ROWS = 384
 DISTANCES = 1 << 23
 SHARED_PRODUCT = 1 << 28
 
-# Up to so many dimensions sums are made dimension by dimension, not centroid by centroid.
+# Up to this many dimensions, sums are computed dimension by dimension, not centroid by centroid.
 FEW_DIMENSIONS = 16
 
 
@@ -89,7 +90,7 @@ class Clustering(NamedTuple):
 
 
 def partials(points: Vectors, centroids: Vectors, *, spherical: bool = False) -> Partials:
-    """Of any number of points, in bounded memory; the partials of several blocks add up to those of all."""
+    """The partials of any number of points, in bounded memory; those of several blocks add up to those of all."""
     middle = _middle(centroids, spherical)
     local = (centroids - middle).astype(np.float32)
     found = Partials(np.zeros(centroids.shape), np.zeros(len(centroids), np.int64), np.zeros(len(centroids)))
@@ -107,10 +108,10 @@ def updated(
     refill: float = 0.0,
     seed: int | np.random.Generator = 0,
 ) -> Vectors:
-    """Centroids moved to the mean of their points, or `stride` times as far; below 2 even that lowers the loss.
+    """Centroids moved to the mean of their points, or `stride` times as far; a stride below 2 still lowers the loss.
 
-    A centroid without points moves to where the loss is greatest, to share the points of the centroid that is there, if
-    that loss is at least `refill` times the mean; infinity for the last pass, after which nobody would share them out.
+    A centroid without points moves to the centroid with the greatest loss, to share its points, if that loss is at
+    least `refill` times the mean. Use infinity for the last pass, after which no pass would divide the points.
     """
     moved = centroids.astype(np.float64)
     filled = found.counts > 0
@@ -135,7 +136,7 @@ def train_kmeans(
     Uses as many threads as OMP_NUM_THREADS allows.
     """
     if k > len(points):
-        raise InvalidArgument(f"{k} partitions cannot be trained on {len(points)} vectors", "Ask for fewer partitions")
+        raise InvalidArgument(f"{k} partitions cannot be trained on {len(points)} vectors", "Use fewer partitions")
     rng = np.random.default_rng(seed)
     points = np.ascontiguousarray(points)
     order = rng.permutation(len(points))
@@ -152,7 +153,7 @@ def train_kmeans(
                 found = _partials(batch, centroids, spherical, threads)
                 centroids = updated(centroids, found, spherical=spherical, refill=MOVED_TO_LOSS, seed=rng)
             (centroids, _, _), found = passes(half, centroids, last=False)
-            centroids = _mended(half, centroids, found, spherical, threads, rng)
+            centroids = _with_split_centroids(half, centroids, found, spherical, threads, rng)
         (centroids, loss, iterations), _ = passes(rows, centroids, last=True)
     return Clustering((centroids + middle).astype(np.result_type(points, np.float32)), loss, iterations)
 
@@ -168,7 +169,7 @@ def _passes(
     rng: np.random.Generator,
     last: bool,
 ) -> tuple[Clustering, Partials]:
-    """Over all these points, until the loss hardly falls; with what the last pass found."""
+    """Passes over all these points until the loss hardly falls; also returns the partials of the last pass."""
     loss, iterations = np.inf, 0
     while True:
         found = _partials(rows, centroids, spherical, threads)
@@ -182,54 +183,56 @@ def _passes(
             return Clustering(centroids, loss, iterations), found
 
 
-def _mended(
+def _with_split_centroids(
     rows: Floats, centroids: Vectors, found: Partials, spherical: bool, threads: int, rng: np.random.Generator
 ) -> Vectors:
-    """With a second centroid for each that stands for clusters far apart, taken from where it is missed least. `found`
-    is what a pass has found lately."""
-    for _ in range(TORN_ROUNDS):
+    """Give a second centroid to each one that covers distant clusters, taken from where its removal costs least.
+    `found` are the partials of a recent pass."""
+    for _ in range(SPLIT_ROUNDS):
         suspects = np.flatnonzero(found.losses > MOVED_TO_LOSS * found.losses.mean())
         if not len(suspects):
             break
         ids = _nearest(rows, centroids, spherical, threads)[0]
-        torn = {i: pair for i in suspects.tolist() if (pair := _torn(rows[ids == i], spherical, rng)) is not None}
-        if not torn:
+        split = {
+            i: pair for i in suspects.tolist() if (pair := _split_centroid(rows[ids == i], spherical, rng)) is not None
+        }
+        if not split:
             break
-        # Without a centroid its points would go to the next one, most of them.
+        # Without a centroid, most of its points would go to the nearest other one.
         steps = faiss.knn(centroids, centroids, 2)[0][:, 1]
         missed = np.linalg.norm(found.sums, axis=1) * steps / 2 if spherical else found.counts * steps
-        missed[list(torn)] = np.inf
-        worst = sorted(torn, key=lambda i: -found.losses[i])
+        missed[list(split)] = np.inf
+        worst = sorted(split, key=lambda i: -found.losses[i])
         pairs = list(zip(worst, np.argsort(missed, kind="stable").tolist(), strict=False))
         pairs = [(i, spare) for i, spare in pairs if missed[spare] < found.losses[i] / 2]
         if not pairs:
             break
         centroids = centroids.copy()
         for i, spare in pairs:
-            centroids[[i, spare]] = torn[i]
+            centroids[[i, spare]] = split[i]
         centroids = updated(centroids, _partials(rows, centroids, spherical, threads), spherical=spherical, seed=rng)
         found = _partials(rows, centroids, spherical, threads)
     return centroids
 
 
-def _torn(rows: Floats, spherical: bool, rng: np.random.Generator) -> Vectors | None:
-    """Two centroids in place of one, where these points lie so far apart that a few make all the difference."""
+def _split_centroid(rows: Floats, spherical: bool, rng: np.random.Generator) -> Vectors | None:
+    """Two centroids in place of one, if these points form distant clusters; else None."""
     if len(rows) < 2:
         return None
-    if len(rows) > TORN_POINTS:
-        rows = rows[rng.choice(len(rows), TORN_POINTS, replace=False)]
+    if len(rows) > SPLIT_POINTS:
+        rows = rows[rng.choice(len(rows), SPLIT_POINTS, replace=False)]
     points = rows[:, :-2]
     distances = _nearest(rows, _centres(points.mean(axis=0, keepdims=True), spherical), spherical)[1]
     before = distances.sum(dtype=np.float64)
-    # One more at a time, each where the farthest point is.
+    # Add one centroid at a time, at the farthest point.
     centroids = _centres(points[distances.argmax()][None], spherical)
-    for count in range(2, min(TORN_CLUSTERS, len(rows)) + 1):
+    for count in range(2, min(SPLIT_CLUSTERS, len(rows)) + 1):
         farthest = points[_nearest(rows, centroids, spherical)[1].argmax()][None]
         centroids = np.concatenate([centroids, _centres(farthest, spherical)])
         for _ in range(2):
             centroids = updated(centroids, _partials(rows, centroids, spherical), spherical=spherical, refill=np.inf)
         ids, distances = _nearest(rows, centroids, spherical)
-        if distances.sum(dtype=np.float64) < TORN_LOSS * count ** (-2 / points.shape[1]) * before:
+        if distances.sum(dtype=np.float64) < SPLIT_LOSS * count ** (-2 / points.shape[1]) * before:
             return centroids[np.argsort(-np.bincount(ids, minlength=count), kind="stable")[:2]]
     return None
 
@@ -238,7 +241,7 @@ def hierarchical_start(points: Vectors, k: int, *, spherical: bool = False, seed
     """k centroids from about √k groups of points, each with centroids in proportion to its loss.
 
     Far cheaper than a pass over all points and centroids, and a start for such passes: the loss is a few percent above
-    what they reach.
+    that of full training.
     """
     groups = train_kmeans(points, round(k**0.5), spherical=spherical, max_iters=4, seed=seed).centroids
     middle = _middle(groups, spherical)
@@ -276,7 +279,7 @@ def _blocks(points: Vectors, middle: Doubles, spherical: bool) -> Iterator[Float
 
 
 def _prepared(points: Vectors, middle: Doubles, spherical: bool, order: Positions | None = None) -> Floats:
-    """Points as the products need them, in the order given."""
+    """Points in the form for products, in the given order."""
     dim = points.shape[1]
     wide = np.result_type(points, np.float32)
     middle = middle.astype(wide)
@@ -347,15 +350,15 @@ def _split(moved: Doubles, found: Partials, spherical: bool, least: float, rng: 
         if -loss < least:
             break
         heapq.heapreplace(heap, (loss / 2, donor))
-        # The sum is as long as its points together, less their loss.
+        # The length of the sum is the total length of its points minus their loss.
         weight = np.linalg.norm(found.sums[donor]) + found.losses[donor] if spherical else found.counts[donor]
-        aside = rng.choice((-1, 1), dim) * (found.losses[donor] / weight / dim) ** 0.5 / 16
-        moved[i] = moved[donor] - aside
-        moved[donor] += aside
+        offset = rng.choice((-1, 1), dim) * (found.losses[donor] / weight / dim) ** 0.5 / 16
+        moved[i] = moved[donor] - offset
+        moved[donor] += offset
 
 
 def _shares(weights: Doubles, limits: Positions, total: int) -> Positions:
-    """Numbers in proportion to the weights that add up to the total, each from 1 to its limit; 0 where that is 0."""
+    """Numbers in proportion to the weights that add up to the total, each from 1 to its limit; 0 if the limit is 0."""
     ideal = weights * (total / weights.sum())
     shares = np.minimum(np.maximum(ideal.astype(np.int64), 1), limits)
     while missing := total - int(shares.sum()):

@@ -1,7 +1,7 @@
-"""How vectors are measured: l2, cosine and dot, on the scale on which Lance reports distances.
+"""The metrics l2, cosine and dot, on the scale of the distances that Lance reports.
 
 l2 is the squared Euclidean distance, cosine is 1 - cos, dot is 1 - x·y. Inside an index cosine is l2 on vectors of
-length 1, so that clustering and quantizers know two cases only: near by l2, or near by the inner product.
+length 1, so clustering and quantizers have only two cases: l2 and the inner product.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Metric(StrEnum):
 
     @classmethod
     def named(cls, name: str) -> Metric:
-        """pylance writes lower case and reads any; `euclidean` is its alias for l2."""
+        """pylance writes lower case and reads any case; `euclidean` is its alias for l2."""
         lowered = name.lower()
         try:
             return cls("l2" if lowered == "euclidean" else lowered)
@@ -36,27 +36,27 @@ class Metric(StrEnum):
         return self is not Metric.DOT
 
     def indexable(self, vectors: Vectors) -> Mask:
-        """The rows an index holds: all items finite and, under cosine, a length to divide by.
+        """The rows that an index contains: all items finite and, under cosine, a length above 0.
 
         A row whose squared length overflows float32 has no distance to anything; pylance fails to build an index over
-        such a row, here it is left out like an infinite one.
+        such a row, Pennon leaves it out like an infinite one.
         """
         lengths = squared_lengths(vectors)
         mask = np.isfinite(lengths)
         if self is Metric.COSINE:
             # float32 may lose the length of a short float64 vector.
-            mask &= _lengths_as_stock(vectors) > 0 if vectors.dtype == np.float64 else lengths > 0
+            mask &= _lengths_like_pylance(vectors) > 0 if vectors.dtype == np.float64 else lengths > 0
         return mask
 
     def prepare(self, vectors: Vectors) -> Vectors:
-        """Vectors as the index sees them: of length 1 under cosine, rounded to the column's type, else unchanged."""
+        """Vectors in the form of the index: of length 1 under cosine, rounded to the column's type, else unchanged."""
         if self is not Metric.COSINE:
             return vectors
         with np.errstate(divide="ignore", invalid="ignore"):
-            return (vectors / _lengths_as_stock(vectors)[:, None]).astype(vectors.dtype, copy=False)
+            return (vectors / _lengths_like_pylance(vectors)[:, None]).astype(vectors.dtype, copy=False)
 
     def distances(self, queries: Vectors, vectors: Vectors) -> Floats:
-        """Exact distances of every query (rows) to every vector (columns); vectors as the table holds them.
+        """Exact distances of every query (rows) to every vector (columns); vectors as in the table.
 
         Under cosine a vector of length 0 is infinitely far from everything.
         """
@@ -82,8 +82,8 @@ def squared_lengths(vectors: Vectors) -> Floats:
     return out
 
 
-def _lengths_as_stock(vectors: Vectors) -> Vectors:
-    """In float32, for float64 columns in float64."""
+def _lengths_like_pylance(vectors: Vectors) -> Vectors:
+    """Lengths in float32, for float64 columns in float64."""
     wide = np.result_type(vectors, np.float32)
     out = np.empty(len(vectors), dtype=wide)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -94,7 +94,7 @@ def _lengths_as_stock(vectors: Vectors) -> Vectors:
 
 
 def squared_l2(queries: Vectors, vectors: Vectors) -> Floats:
-    """By differences, not by expanding the square: equal vectors are at distance 0, whatever their length."""
+    """Computed by differences, not by expanding the square: equal vectors of any length have distance 0."""
     out = np.empty((len(queries), len(vectors)), dtype=np.float32)
     if vectors.dtype == np.float32:
         queries, vectors = np.ascontiguousarray(queries), np.ascontiguousarray(vectors)

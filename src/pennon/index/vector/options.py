@@ -24,7 +24,7 @@ MAX_PARTITIONS = 65_536
 
 @dataclass(frozen=True, kw_only=True)
 class IvfOptions(IndexOptions):
-    """What all vector indices take."""
+    """The options of all vector indices."""
 
     metric: str | None = option(
         None,
@@ -40,13 +40,13 @@ class IvfOptions(IndexOptions):
     )
     target_partition_size: int | None = option(
         None,
-        "Rows of a partition, from which num_partitions follows. Has no effect beside num_partitions.",
+        "Rows of a partition, from which num_partitions follows. Has no effect together with num_partitions.",
         unset="follows from num_partitions",
         at_least=1,
     )
     sample_rate: int = option(256, "Vectors for each partition that k-means is trained on.", at_least=1)
     max_iters: int = option(
-        50, "The most iterations of k-means, which stops earlier where they no longer help.", at_least=1
+        50, "Maximum number of iterations of k-means, which stops earlier if they no longer help.", at_least=1
     )
     seed: int = option(0, "Seed of the sample and of training: equal seeds give equal indices.", at_least=0)
     ivf_centroids: Any = option(
@@ -64,13 +64,13 @@ class IvfOptions(IndexOptions):
 
     @property
     def graph(self) -> HnswParams | None:
-        """How the graphs of partitions are built, None where there are none."""
+        """The parameters of the graphs of partitions; None if there are no graphs."""
         return None
 
     def check(self) -> None:
         _ = self.measure, self.graph
         if self.codes.pq_codebook is not None and self.ivf_centroids is None:
-            raise InvalidArgument("a pq_codebook fits the centroids it was trained with", "Give ivf_centroids too")
+            raise InvalidArgument("a pq_codebook fits only the centroids it was trained with", "Pass ivf_centroids too")
 
     def overridden(self) -> Mapping[str, str]:
         if self.target_partition_size is None:
@@ -83,7 +83,7 @@ class IvfOptions(IndexOptions):
     def ignored(cls) -> Mapping[str, str]:
         own = {each.name for each in options_of(cls)}
         others = {each.name for other in VECTOR_OPTIONS.values() for each in options_of(other)} - own
-        cache = "caches are sized where a table is opened"
+        cache = "cache sizes are set when a table is opened"
         return dict.fromkeys(sorted(others), "it is an option of other vector indices") | {"index_cache_size": cache}
 
 
@@ -132,7 +132,7 @@ class HnswOptions(IvfOptions):
     ef_construction: int = option(
         HnswParams.ef_construction, "Candidates that the neighbors of a node are chosen from; at least m.", at_least=1
     )
-    max_level: int = option(HnswParams.max_level, "The most levels of a graph.", at_least=1)
+    max_level: int = option(HnswParams.max_level, "Maximum number of levels of a graph.", at_least=1)
 
     @property
     def graph(self) -> HnswParams:
@@ -201,7 +201,7 @@ VECTOR_OPTIONS: Mapping[str, type[IvfOptions]] = by_type(
 
 
 def recorded_options(details: VectorDetails, **more: Any) -> IvfOptions:
-    """The options that an index was built with, as far as its details record them, and some that they do not."""
+    """The options of an index that its details record, and additional ones."""
     cls = VECTOR_OPTIONS[details.kind.name]
     recorded = {
         "metric": details.metric.value,

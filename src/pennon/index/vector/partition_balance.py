@@ -1,4 +1,4 @@
-"""Which partitions have outgrown the others, and which are hardly worth a probe."""
+"""Finds partitions that are too large, and those too small to be worth a probe."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from pennon.index.vector.vectors import Positions
 
-# In units of the rows a partition was meant to have: more are split, fewer joined to their neighbors.
+# In units of the target rows of a partition: larger ones are split, smaller ones joined to their neighbors.
 SPLIT_ABOVE = 4
 JOIN_BELOW = 1 / 16
-# Partitions of so few rows are scanned so fast that splitting them gains nothing.
+# Smaller partitions are scanned so fast that splitting them gains nothing.
 LEAST_SPLIT_ROWS = 512
-# With a smaller share of tiny partitions it is not worth touching any.
+# With a smaller share of tiny partitions, joining them is not worthwhile.
 MANY_TINY = 0.25
 
 
@@ -38,7 +38,7 @@ class Imbalance:
         return bool(len(self.outgrown) or len(self.tiny))
 
     def share(self, lengths: Positions) -> float:
-        """Of the rows that would be coded again."""
+        """The share of the rows that would be encoded again."""
         return float(lengths[self.outgrown].sum() / max(1, lengths.sum()))
 
     def kept(self, num_partitions: int) -> Positions:
@@ -48,7 +48,7 @@ class Imbalance:
     def __str__(self) -> str:
         parts = []
         if len(self.outgrown):
-            parts.append(f"{len(self.outgrown)} partitions have outgrown the others")
+            parts.append(f"{len(self.outgrown)} partitions are too large")
         if len(self.tiny):
-            parts.append(f"{len(self.tiny)} hold next to nothing")
+            parts.append(f"{len(self.tiny)} are nearly empty")
         return ", ".join(parts)

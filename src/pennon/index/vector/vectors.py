@@ -20,7 +20,7 @@ Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
-# What a column of vectors may hold; Lance also knows uint8 with the hamming metric, which Pennon does not build.
+# The element types of vector columns; Lance also supports uint8 with the hamming metric, which Pennon does not build.
 ELEMENT_TYPES = (pa.float16(), pa.float32(), pa.float64())
 
 # Elements of a temporary: 1 MiB of float32, which stays in the second-level cache between two passes over it.
@@ -32,8 +32,8 @@ def is_vector_type(type_: pa.DataType) -> bool:
 
 
 def to_matrix(column: pa.Array) -> tuple[npt.NDArray[Any], Mask]:
-    """The rows of a column of fixed-size lists or one-dimensional tensors, and which of them are whole: not NULL and
-    without a NULL item."""
+    """The rows of a column of fixed-size lists or one-dimensional tensors, and a mask of the complete ones: not NULL
+    and without a NULL item."""
     column = stored_values(column)
     width = column.type.list_size
     items = column.values.slice(column.offset * width, len(column) * width)
@@ -42,20 +42,20 @@ def to_matrix(column: pa.Array) -> tuple[npt.NDArray[Any], Mask]:
         whole &= column.is_valid().to_numpy(zero_copy_only=False)
     if items.null_count:
         whole &= items.is_valid().to_numpy(zero_copy_only=False).reshape(-1, width).all(axis=1)
-    # NULL items keep whatever bytes lie below them; `whole` says not to look.
+    # NULL items have arbitrary bytes; `whole` excludes their rows.
     element = np.dtype(items.type.to_pandas_dtype())
     data = np.frombuffer(items.buffers()[1] or b"", dtype=element)
     return data[items.offset : items.offset + len(items)].reshape(len(column), width), whole
 
 
 def to_lists(matrix: npt.NDArray[Any]) -> pa.Array:
-    """A matrix as a fixed-size list column, without a copy where numpy allows it."""
+    """A matrix as a fixed-size list column, without a copy if numpy allows it."""
     items = pa.array(np.ascontiguousarray(matrix).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(items, type=list_type(items.type, matrix.shape[1]))
 
 
 def as_floats(given: Any, label: str, element: np.dtype[Any]) -> npt.NDArray[Any]:
-    """What a user gave as an option, an Arrow column or anything numpy reads, in the column's type."""
+    """The value of a user's option, an Arrow column or anything numpy reads, in the column's type."""
     try:
         if isinstance(given, pa.ChunkedArray):
             given = given.combine_chunks()
@@ -64,7 +64,7 @@ def as_floats(given: Any, label: str, element: np.dtype[Any]) -> npt.NDArray[Any
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"{label} cannot be read as floats: {error}") from error
     if not np.isfinite(floats).all():
-        raise InvalidArgument(f"{label} hold values that are not finite")
+        raise InvalidArgument(f"{label} contain values that are not finite")
     return floats
 
 
@@ -73,7 +73,7 @@ def list_type(element: pa.DataType, width: int) -> pa.DataType:
 
 
 def row_chunks(rows: int, width: int) -> Iterator[slice]:
-    """Cuts of a matrix whose temporaries are to stay small."""
+    """Slices of the rows of a matrix, for bounded temporaries."""
     step = max(64, CHUNK_ELEMENTS // max(width, 1))
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
@@ -82,7 +82,7 @@ def row_chunks(rows: int, width: int) -> Iterator[slice]:
 def sums_in_order(rows: Vectors) -> Vectors:
     """The sum of each row from its first item to its last, in its own precision.
 
-    Any order would do, but this one gives the very bits, and so the very codes, that pylance computes. numpy adds whole
-    rows one after another, but the items of one row pairwise, hence the turn.
+    Any order would be correct, but this one gives exactly the bits, and so the codes, that pylance computes. numpy adds
+    whole rows one after another, but the items of one row pairwise, so the matrix is transposed.
     """
     return np.ascontiguousarray(rows.T).sum(axis=0)

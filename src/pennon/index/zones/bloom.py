@@ -1,8 +1,8 @@
-"""Bloom filters as Parquet has them: split into blocks of 256 bits, over the XXH64 hash of a value with seed 0.
+"""Bloom filters as in Parquet: split into blocks of 256 bits, over the XXH64 hash of a value with seed 0.
 
 A hash selects a block by its upper half, `(h >> 32) * blocks >> 32`, and in each of the block's eight 32-bit words one
 bit by its lower half, `(u32(h) * SALT[i]) >> 27`. A filter is stored as its words, little endian. The bytes of a value
-are hashed: of a number at its own width, of text and binary as they are.
+are hashed: numbers at their width, text and binary as they are.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Positions = npt.NDArray[np.int64]
 BLOCK_BYTES = 32
 LEAST_BYTES = BLOCK_BYTES
 MOST_BYTES = 1 << 27
-# Values of a block are Poisson distributed; beyond this many of them the probability is nil.
+# Values of a block are Poisson distributed; more than this many have a negligible probability.
 _MOST_PER_BLOCK = 750
 
 
 def can_filter(type_: pa.DataType) -> bool:
-    """Whether pylance can have a Bloom filter on a column of this type."""
+    """Whether pylance supports Bloom filters on columns of this type."""
     if pa.types.is_integer(type_) or pa.types.is_float32(type_) or pa.types.is_float64(type_):
         return True
     if pa.types.is_date(type_) or pa.types.is_time(type_) or pa.types.is_timestamp(type_):
@@ -40,7 +40,8 @@ def can_filter(type_: pa.DataType) -> bool:
 
 @lru_cache(maxsize=64)
 def filter_bytes(items: int, probability: float) -> int:
-    """The least power of two of bytes at which `items` different values give at most this rate of false positives."""
+    """The smallest power of two of bytes for which `items` distinct values have at most this rate of false
+    positives."""
     low, high = 0, 64
     while high > low + 1:
         middle = (low + high) // 2
@@ -61,7 +62,7 @@ class FilterBuilder:
 
     def add(self, values: pa.Array, edges: Positions, zones: Positions) -> list[bytes]:
         """Insert the values of a batch, whose pieces start at `edges` and belong to `zones`. Returns the filters that
-        are complete, because a later zone has begun. NULLs are not inserted."""
+        are complete because a later zone has begun. NULLs are not inserted."""
         insert = _inserting(values)
         present = _present(values)
         complete: list[bytes] = []
@@ -83,7 +84,7 @@ class FilterBuilder:
 
 
 def hash_values(values: pa.Array) -> Hashes:
-    """Of values without NULLs."""
+    """The hashes of values without NULLs."""
     words = _as_words(values)
     if words is not None:
         return _kernels().hash_words(words)
@@ -91,12 +92,12 @@ def hash_values(values: pa.Array) -> Hashes:
 
 
 def may_hold(words: Words, offsets: Positions, hashes: Hashes) -> npt.NDArray[np.bool_]:
-    """Of each filter, words[offsets[i]:offsets[i + 1]], whether it may hold any of the hashed values."""
+    """For each filter, words[offsets[i]:offsets[i + 1]], whether it may contain any of the hashed values."""
     return _kernels().may_hold(words, offsets, hashes)
 
 
 def may_hold_each(words: Words, offsets: Positions, filters: Positions, hashes: Hashes) -> npt.NDArray[np.bool_]:
-    """Of each hashed value whether the filter of the given number may hold it."""
+    """For each hashed value, whether the filter of the given number may contain it."""
     return _kernels().may_hold_each(words, offsets, filters, hashes)
 
 
@@ -117,7 +118,7 @@ def _present(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _as_words(values: pa.Array) -> npt.NDArray[np.unsignedinteger] | None:
-    """The bits of numbers, dates and times, whatever lies at NULLs; None for text and binary."""
+    """The bits of numbers, dates and times, arbitrary for NULLs; None for text and binary."""
     type_ = values.type
     if exchange_type(type_) in (pa.large_string(), pa.large_binary()):
         return None
@@ -136,7 +137,7 @@ def _as_bytes(values: pa.Array) -> tuple[npt.NDArray[np.uint8], Positions]:
 
 
 def _false_positives(items: int, log_bytes: int) -> float:
-    """The expected rate of a filter with `items` different values (Putze, Sanders and Singler, 2007)."""
+    """The expected rate of a filter with `items` distinct values (Putze, Sanders and Singler, 2007)."""
     bits = float(1 << log_bytes) * 8
     if items == 0:
         return 0.0
@@ -151,7 +152,7 @@ def _false_positives(items: int, log_bytes: int) -> float:
 
 
 def _kernels() -> ModuleType:
-    """Only where filters are made or asked: numba takes a second to import."""
+    """Imported when filters are built or queried: numba takes a second to import."""
     from pennon.index.zones import bloom_kernels  # noqa: PLC0415
 
     return bloom_kernels

@@ -1,17 +1,17 @@
-"""Hashing and Bloom filters as machine code: a value is hashed and inserted in one pass.
+"""Compiled kernels for hashing and Bloom filters: a value is hashed and inserted in one pass.
 
-Importing this compiles it, unless an earlier process has left the outcome on disk.
+Importing this compiles it, unless an earlier process has cached the result on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numba import njit
-from numba.types import Array, int64, none, uint8, uint16, uint32, uint64
 from numba.types import bool_ as boolean
+from numba.types import int64, none, uint8, uint16, uint32, uint64
+
+from pennon.index.compiled import compiled, given
 
 P1 = np.uint64(0x9E3779B185EBCA87)
 P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -22,46 +22,29 @@ SALT = np.array(
     [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31], dtype=np.uint32
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _given(item: Any) -> Any:
-    return Array(item, 1, "C", readonly=True)
-
-
-_BYTES, _OFFSETS, _MASK, _FILTER = _given(uint8), _given(int64), _given(boolean), uint32[::1]
-_WORDS, _HASHES = _given(uint32), _given(uint64)
+_BYTES, _OFFSETS, _MASK, _FILTER = given(uint8), given(int64), given(boolean), uint32[::1]
+_WORDS, _HASHES = given(uint32), given(uint64)
 _WIDTHS = (uint8, uint16, uint32, uint64)
 
 
-def _compiled(*signatures: Any) -> Callable[[F], F]:
-    def compile_(function: F) -> F:
-        try:
-            return njit(list(signatures), cache=True, nogil=True)(function)
-        except RuntimeError:  # there is no place to keep it: every process compiles it
-            return njit(list(signatures), nogil=True)(function)
-
-    return compile_
-
-
-@_compiled(uint64(uint64, int64))
+@compiled(uint64(uint64, int64))
 def _rotated(word: Any, bits: Any) -> Any:
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
-@_compiled(uint64(uint64, uint64))
+@compiled(uint64(uint64, uint64))
 def _round(state: Any, word: Any) -> Any:
     return _rotated(state + word * P2, 31) * P1
 
 
-@_compiled(uint64(uint64))
+@compiled(uint64(uint64))
 def _mixed(state: Any) -> Any:
     state = (state ^ (state >> np.uint64(33))) * P2
     state = (state ^ (state >> np.uint64(29))) * P3
     return state ^ (state >> np.uint64(32))
 
 
-@_compiled(uint64(uint64, int64))
+@compiled(uint64(uint64, int64))
 def _hash_word(word: Any, width: Any) -> Any:
     """XXH64 of the `width` low bytes of a word: 1, 2, 4 or 8."""
     state = P5 + np.uint64(width)
@@ -75,7 +58,7 @@ def _hash_word(word: Any, width: Any) -> Any:
     return _mixed(state)
 
 
-@_compiled(uint64(_BYTES, int64))
+@compiled(uint64(_BYTES, int64))
 def _word_at(data: Any, at: Any) -> Any:
     word = np.uint64(0)
     for byte in range(8):
@@ -83,7 +66,7 @@ def _word_at(data: Any, at: Any) -> Any:
     return word
 
 
-@_compiled(uint64(_BYTES, int64, int64))
+@compiled(uint64(_BYTES, int64, int64))
 def _hash_range(data: Any, start: Any, stop: Any) -> Any:
     """XXH64 of the bytes [start, stop)."""
     length, at = stop - start, start
@@ -114,7 +97,7 @@ def _hash_range(data: Any, start: Any, stop: Any) -> Any:
     return _mixed(state)
 
 
-@_compiled(none(_FILTER, uint64))
+@compiled(none(_FILTER, uint64))
 def _insert(words: Any, hash_: Any) -> None:
     first = np.int64(((hash_ >> np.uint64(32)) * np.uint64(len(words) // 8)) >> np.uint64(32)) * 8
     low = np.uint32(hash_ & np.uint64(0xFFFF_FFFF))
@@ -122,7 +105,7 @@ def _insert(words: Any, hash_: Any) -> None:
         words[first + at] |= np.uint32(1) << (np.uint32(low * SALT[at]) >> np.uint32(27))
 
 
-@_compiled(boolean(_WORDS, int64, int64, uint64))
+@compiled(boolean(_WORDS, int64, int64, uint64))
 def _holds(words: Any, start: Any, stop: Any, hash_: Any) -> Any:
     first = start + np.int64(((hash_ >> np.uint64(32)) * np.uint64((stop - start) // 8)) >> np.uint64(32)) * 8
     low = np.uint32(hash_ & np.uint64(0xFFFF_FFFF))
@@ -133,21 +116,21 @@ def _holds(words: Any, start: Any, stop: Any, hash_: Any) -> Any:
     return True
 
 
-@_compiled(*(none(_given(width), _MASK, _FILTER) for width in _WIDTHS))
+@compiled(*(none(given(width), _MASK, _FILTER) for width in _WIDTHS))
 def insert_words(values: Any, present: Any, words: Any) -> None:
     for row in range(len(values)):
         if present[row]:
             _insert(words, _hash_word(np.uint64(values[row]), values.itemsize))
 
 
-@_compiled(none(_BYTES, _OFFSETS, _MASK, _FILTER))
+@compiled(none(_BYTES, _OFFSETS, _MASK, _FILTER))
 def insert_bytes(data: Any, offsets: Any, present: Any, words: Any) -> None:
     for row in range(len(offsets) - 1):
         if present[row]:
             _insert(words, _hash_range(data, offsets[row], offsets[row + 1]))
 
 
-@_compiled(*(uint64[::1](_given(width)) for width in _WIDTHS))
+@compiled(*(uint64[::1](given(width)) for width in _WIDTHS))
 def hash_words(values: Any) -> Any:
     found = np.empty(len(values), dtype=np.uint64)
     for row in range(len(values)):
@@ -155,7 +138,7 @@ def hash_words(values: Any) -> Any:
     return found
 
 
-@_compiled(uint64[::1](_BYTES, _OFFSETS))
+@compiled(uint64[::1](_BYTES, _OFFSETS))
 def hash_bytes(data: Any, offsets: Any) -> Any:
     found = np.empty(len(offsets) - 1, dtype=np.uint64)
     for row in range(len(found)):
@@ -163,7 +146,7 @@ def hash_bytes(data: Any, offsets: Any) -> Any:
     return found
 
 
-@_compiled(boolean[::1](_WORDS, _OFFSETS, _HASHES))
+@compiled(boolean[::1](_WORDS, _OFFSETS, _HASHES))
 def may_hold(words: Any, offsets: Any, hashes: Any) -> Any:
     found = np.zeros(len(offsets) - 1, dtype=np.bool_)
     for zone in range(len(found)):
@@ -174,7 +157,7 @@ def may_hold(words: Any, offsets: Any, hashes: Any) -> Any:
     return found
 
 
-@_compiled(boolean[::1](_WORDS, _OFFSETS, _OFFSETS, _HASHES))
+@compiled(boolean[::1](_WORDS, _OFFSETS, _OFFSETS, _HASHES))
 def may_hold_each(words: Any, offsets: Any, filters: Any, hashes: Any) -> Any:
     found = np.zeros(len(hashes), dtype=np.bool_)
     for row in range(len(hashes)):

@@ -1,9 +1,9 @@
-"""The least and the greatest value of zones, in the order of values (`value_order`).
+"""The minimum and maximum of zones, in the order of values (`value_order`).
 
 For floats that is IEEE 754 total order, in which NaNs are above all numbers, or below them if they have a sign. pylance
-leaves NaNs out of its minimum, and then misses rows of zones of NaNs alone and NaNs with a sign; with these bounds it
-finds them. Above a NaN with a sign it does not find zeros, so that -infinity takes its place where a zone has numbers:
-then pylance misses no more than what is below -infinity.
+excludes NaNs from its minimum, and then misses rows of zones with only NaNs and NaNs with a sign; with these bounds it
+finds them. If the minimum is a NaN with a sign, pylance does not find zeros, so -infinity replaces it in zones that
+have numbers: then pylance misses only values below -infinity.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Counts = npt.NDArray[np.uint32]
 
 
 def has_bounds(type_: pa.DataType) -> bool:
-    """Whether zones of such a column have bounds; others only know their NULLs, as in pylance's files."""
+    """Whether zones of such a column have bounds; others record only their NULLs, as in pylance's files."""
     return is_orderable(type_) and not pa.types.is_fixed_size_binary(type_)
 
 
 def bounds_of(values: pa.Array, edges: Positions) -> tuple[pa.Array, pa.Array]:
-    """Least and greatest of the values from each edge to the next, NULL where there is none."""
+    """Minimum and maximum of the values from each edge to the next; NULL if there are none."""
     type_ = values.type
     if not has_bounds(type_):
         nothing = pa.nulls(len(edges), type_)
@@ -51,7 +51,7 @@ def bounds_of(values: pa.Array, edges: Positions) -> tuple[pa.Array, pa.Array]:
 
 
 def numbers_found(mins: pa.Array, maxs: pa.Array) -> pa.Array:
-    """The minima, -infinity in place of NaNs with a sign that are not all that a zone has."""
+    """The minima, with -infinity instead of NaNs with a sign in zones that also have other values."""
     if not pa.types.is_floating(mins.type):
         return mins
     missing = pc.is_null(mins).to_numpy(zero_copy_only=False)
@@ -74,7 +74,7 @@ def nan_counts(values: pa.Array, edges: Positions) -> Counts:
 
 
 def _numbers(values: pa.Array) -> npt.NDArray[np.floating]:
-    """Floats, whatever lies at NULLs."""
+    """The floats, arbitrary for NULLs."""
     width = values.type.bit_width // 8
     content = values.buffers()[1]
     if content is None:
@@ -87,7 +87,7 @@ def _is_signed_nan(numbers: npt.NDArray[np.floating]) -> Mask:
 
 
 def _compared(values: pa.Array, edges: Positions) -> tuple[pa.Array, pa.Array]:
-    """By Arrow, zone by zone: text, binary and decimals."""
+    """Bounds of text, binary and decimals, by Arrow, zone by zone."""
     wide = values.cast(exchange_type(values.type))
     least: list[pa.Scalar] = []
     most: list[pa.Scalar] = []

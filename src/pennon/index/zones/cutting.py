@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Zones:
-    """The address of the first row of each zone, and how many offsets it spans."""
+    """The address of the first row of each zone, and the number of offsets it spans."""
 
     starts: Addresses
     lengths: Addresses
@@ -44,7 +44,7 @@ class Zones:
         return Zones(self.starts[order], self.lengths[order])
 
     def rows(self) -> RowSet:
-        """Every offset of the zones, as few ranges as there are gaps between zones."""
+        """All offsets of the zones, with neighboring zones joined into ranges."""
         if not len(self):
             return RowSet.none()
         zones = self.in_order()
@@ -66,7 +66,7 @@ class Zones:
 class ZoneCutter:
     """Cuts ascending live addresses, which come batch by batch, into zones of `rows_per_zone` rows.
 
-    A batch is cut into pieces, each of one zone; a zone that goes on in the next batch has pieces in both.
+    A batch is cut into pieces, each of one zone; a zone that continues in the next batch has pieces in both.
     """
 
     rows_per_zone: int
@@ -78,7 +78,8 @@ class ZoneCutter:
     _owners: list[Positions] = field(default_factory=list)
 
     def cut(self, addresses: Addresses) -> tuple[Positions, Positions]:
-        """Where the pieces of a batch start, and the number of the zone of each. Rows of a fragment are consecutive."""
+        """The starts of the pieces of a batch, and the number of the zone of each. Rows of a fragment are
+        consecutive."""
         fragments = fragment_of(addresses)
         heads = np.flatnonzero(fragments[1:] != fragments[:-1]) + 1
         edges: list[Positions] = []
@@ -96,7 +97,7 @@ class ZoneCutter:
         return starts, numbers
 
     def piece_edges(self) -> Positions:
-        """Among the pieces of all batches, where those of each zone start."""
+        """The start of each zone among the pieces of all batches."""
         if not self._owners:
             return np.empty(0, dtype=np.int64)
         return np.flatnonzero(np.diff(np.concatenate(self._owners), prepend=-1))

@@ -1,5 +1,5 @@
-"""What the manifest records of a zone map: `1: uint64 rows_per_zone, 2: bool use_seeds, 3: bool has_null_bitmap`, all
-of them present. Of a Bloom filter it records nothing."""
+"""The details of a zone map in the manifest: `1: uint64 rows_per_zone, 2: bool use_seeds, 3: bool has_null_bitmap`, all
+of them present. Those of a Bloom filter are empty."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_ROWS_PER_ZONE = 8192
 
 @dataclass(frozen=True)
 class ZoneMapDetails:
-    """`use_seeds` makes pylance write the zones of appended rows into data files, and take them from there."""
+    """`use_seeds` makes pylance write the zones of appended rows into data files, and read them from there."""
 
     rows_per_zone: int = DEFAULT_ROWS_PER_ZONE
     use_seeds: bool = False

@@ -6,11 +6,12 @@
 `bloomfilter.lance`: fragment_id, zone_start, zone_length (uint64), has_null (bool), bloom_filter_data (binary).
 Metadata: `bloomfilter_item`, `bloomfilter_probability`, `null_bitmap`.
 
-Row ids are addresses, also on tables with stable row ids.
+Both also have checksums (`checksums`). Row ids are addresses, also on tables with stable row ids.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ from pennon.index.row_map import read_row_map, write_row_map
 from pennon.index.value_order import fixed_keys
 from pennon.index.zones.bloom import BLOCK_BYTES, MOST_BYTES, Words
 from pennon.index.zones.bounds import has_bounds
+from pennon.index.zones.checksums import CHECKSUMS_KEY, BloomSum, Checksums, FilterChecksums, ZoneSum
 from pennon.index.zones.cutting import Mask, Positions, Zones
 from pennon.index.zones.zone_map import ZoneBounds
 
@@ -52,7 +54,7 @@ BATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True, eq=False)
 class BloomZones:
-    """Zones with Bloom filters, without those."""
+    """Zones of a Bloom filter index, without the filters."""
 
     zones: Zones
     has_null: Mask
@@ -81,14 +83,18 @@ class Filters:
 
 @dataclass
 class NullReader:
-    """The row map of a file's NULLs; `number` is None where the file has none."""
+    """The row map of a file's NULLs; `number` is None if the file has none."""
 
     file: LanceFile = field(repr=False)
     number: int | None
 
     def read(self) -> RowSet:
+        """DamagedFile where they are not as they were written."""
         assert self.number is not None
-        return read_row_map(self.file.read_global_buffer(self.number), self.file.where)
+        content, checksums = self.file.read_global_buffer(self.number), Checksums.of_file(self.file)
+        if checksums is not None:
+            checksums.check_nulls(content, self.file.where)
+        return read_row_map(content, self.file.where)
 
 
 def zone_map_schema(type_: pa.DataType) -> pa.Schema:
@@ -107,6 +113,9 @@ def write_zone_map(
         pa.array(zone_map.nan_counts),
         *_places(zone_map.zones),
     ]
+    content, summed = write_row_map(nulls), ZoneSum()
+    summed.add(columns)
+    checksums = Checksums(summed.finish(), zlib.crc32(content))
     return write_lance_file(
         store,
         directory,
@@ -114,19 +123,21 @@ def write_zone_map(
         schema,
         [pa.record_batch(columns, schema=schema)] if len(zone_map) else [],
         storage_version,
-        {_NULLS: "1", _ROWS_PER_ZONE: str(rows_per_zone)},
-        [write_row_map(nulls)],
+        {_NULLS: "1", _ROWS_PER_ZONE: str(rows_per_zone), CHECKSUMS_KEY: checksums.to_text(directory)},
+        [content],
     )
 
 
 def read_zone_map(file: LanceFile, type_: pa.DataType) -> ZoneBounds:
-    """All zones. DamagedFile where one has no valid place, or bounds that cannot be those of its values."""
+    """All zones. Raises DamagedFile if one has an invalid position or impossible bounds."""
     expected = zone_map_schema(type_)
     if file.schema.names != expected.names or [f.type for f in file.schema][2:] != [f.type for f in expected][2:]:
         raise DamagedFile(f"{file.where} is not a zone map", REMEDY)
     if has_bounds(type_) and [f.type for f in file.schema][:2] != [type_, type_]:
         raise DamagedFile(f"{file.where} has bounds of type {file.schema.field(0).type}, its column {type_}", REMEDY)
-    table = file.read()
+    table, checksums = file.read(), Checksums.of_file(file)
+    if checksums is not None:
+        checksums.check_zones([_flat(column) for column in table.columns], file.where)
     mins, maxs = _flat(table.column(0)), _flat(table.column(1))
     nulls, nans = _numbers(table, "null_count", file.where), _numbers(table, "nan_count", file.where)
     found = ZoneBounds(_read_places(table, file.where), mins, maxs, nulls.astype(np.uint32), nans.astype(np.uint32))
@@ -148,16 +159,18 @@ def write_bloom_filters(
     nulls: Iterable[RowSet],
     storage_version: str,
 ) -> IndexFile:
-    """`batches` are those of `bloom_batch`; `nulls` gives one set, after the last of them."""
+    """`batches` are those of `bloom_batch`; `nulls` yields one set, after the last of them."""
+    metadata, summed = {_NULLS: "1", _ITEMS: str(items), _PROBABILITY: repr(probability)}, BloomSum()
+
+    def buffers() -> Iterator[bytes]:
+        [content] = map(write_row_map, nulls)
+        yield content
+        of_filters, checksums = summed.finish(content)
+        metadata[CHECKSUMS_KEY] = checksums.to_text(directory)
+        yield of_filters
+
     return write_lance_file(
-        store,
-        directory,
-        BLOOM_FILE,
-        _BLOOM_SCHEMA,
-        batches,
-        storage_version,
-        {_NULLS: "1", _ITEMS: str(items), _PROBABILITY: repr(probability)},
-        (write_row_map(rows) for rows in nulls),
+        store, directory, BLOOM_FILE, _BLOOM_SCHEMA, summed.over(batches), storage_version, metadata, buffers()
     )
 
 
@@ -166,12 +179,14 @@ def bloom_batch(zones: Zones, has_null: Mask, filters: pa.Array) -> pa.RecordBat
 
 
 def read_bloom_zones(file: LanceFile) -> BloomZones:
-    """Of a file that was opened for its places and NULLs, see `open_bloom_file`."""
+    """The zones of a file that was opened without filters, see `open_bloom_file`."""
     if file.schema != _BLOOM_SCHEMA and [(f.name, f.type) for f in file.schema] != [
         (f.name, f.type) for f in _BLOOM_SCHEMA
     ]:
         raise DamagedFile(f"{file.where} has no Bloom filters", REMEDY)
-    table = file.read()
+    table, checksums = file.read(), Checksums.of_file(file)
+    if checksums is not None:
+        checksums.check_zones([_flat(table.column(name)) for name in (*_PLACES, "has_null")], file.where)
     has_null = _flat(table.column("has_null"))
     if has_null.null_count:
         raise DamagedFile(f"{file.where} has zones without has_null", REMEDY)
@@ -183,31 +198,35 @@ def read_bloom_zones(file: LanceFile) -> BloomZones:
 
 
 def open_bloom_file(store: Store, path: str, size_bytes: int | None, *, filters: bool) -> LanceFile:
-    """For its filters, or for everything else."""
+    """Open a file to read its filters, or everything else."""
     columns = [_FILTERS] if filters else [*_PLACES, "has_null"]
     return LanceFile(store, path, size_bytes, columns)
 
 
 def filters_at_once(file_bytes: int, zones: int) -> int:
-    """How many filters to read at once."""
+    """The number of filters to read at once."""
     return max(1, BATCH_BYTES // max(BLOCK_BYTES, file_bytes // max(1, zones)))
 
 
-def read_filters(file: LanceFile, start: int, count: int) -> Filters:
-    [filters] = read_filter_arrays(file, start, count, count)
+def read_filters(file: LanceFile, checksums: FilterChecksums | None, start: int, count: int) -> Filters:
+    [filters] = read_filter_arrays(file, checksums, start, count, count)
     offsets = np.frombuffer(filters.buffers()[1], dtype=np.int32)[filters.offset : filters.offset + len(filters) + 1]
     content = np.frombuffer(filters.buffers()[2], dtype=np.uint8)[offsets[0] : offsets[-1]]
     words = content.copy().view(np.uint32)
     return Filters(words, (offsets - offsets[0]).astype(np.int64) // 4)
 
 
-def read_filter_arrays(file: LanceFile, start: int, count: int, at_once: int) -> Iterator[pa.Array]:
-    """Filters as they are in the file, all of a size that can be: a power of two and never empty."""
+def read_filter_arrays(
+    file: LanceFile, checksums: FilterChecksums | None, start: int, count: int, at_once: int
+) -> Iterator[pa.Array]:
+    """Filters as stored. Their sizes are checked: a power of two and not empty."""
     for first in range(start, start + count, at_once):
         filters = _flat(file.read(first, min(at_once, start + count - first)).column(_FILTERS))
         sizes = pc.binary_length(filters)
         if filters.null_count or not _are_sizes(sizes.to_numpy(zero_copy_only=False)):
             raise DamagedFile(f"{file.where} has Bloom filters of an invalid size", REMEDY)
+        if checksums is not None:
+            checksums.check(first, filters, file.where)
         yield filters
 
 
@@ -221,7 +240,7 @@ def null_reader(file: LanceFile) -> NullReader:
 
 
 def check_zones(zones: Zones, manifest: Manifest, where: str) -> None:
-    """DamagedFile where a zone of a live fragment reaches beyond its rows."""
+    """Raises DamagedFile if a zone of a live fragment extends beyond its rows."""
     if not len(zones) or not manifest.fragments:
         return
     live = np.array(sorted(manifest.fragments), dtype=np.uint32)
@@ -246,14 +265,14 @@ def _read_places(table: pa.Table, where: str) -> Zones:
     most = np.uint64(1) << OFFSET_BITS
     valid = (fragments < most) & (starts < most) & (lengths > 0) & (lengths <= most)
     if not valid.all() or bool(np.any(starts + lengths > most)):
-        raise DamagedFile(f"{where} has zones that no row address can be in", REMEDY)
+        raise DamagedFile(f"{where} has zones outside the range of row addresses", REMEDY)
     return Zones(fragments << OFFSET_BITS | starts, lengths)
 
 
 def _check_bounds(found: ZoneBounds, where: str) -> None:
     least = found.mins.is_valid().to_numpy(zero_copy_only=False)
     most = found.maxs.is_valid().to_numpy(zero_copy_only=False)
-    # pylance has no minimum for a zone whose values are all NaN.
+    # pylance records no minimum for a zone whose values are all NaN.
     if bool(np.any((least != most) & (found.nan_counts == 0))):
         raise DamagedFile(f"{where} has zones with one bound only", REMEDY)
     if bool(np.any(~most & (found.nan_counts == 0) & (found.null_counts == 0))):
@@ -266,7 +285,7 @@ def _check_bounds(found: ZoneBounds, where: str) -> None:
     else:
         crossed = bool(pc.any(pc.greater(_comparable(low), _comparable(high))).as_py())
     if crossed:
-        raise DamagedFile(f"{where} has zones whose least value is above the greatest", REMEDY)
+        raise DamagedFile(f"{where} has zones whose minimum is above the maximum", REMEDY)
 
 
 def _comparable(values: pa.Array) -> pa.Array:

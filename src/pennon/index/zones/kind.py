@@ -1,4 +1,4 @@
-"""Zone maps and Bloom filters as two of the kinds Pennon knows."""
+"""The zone map and Bloom filter kinds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
-from pyroaring import BitMap, FrozenBitMap
+from pyroaring import BitMap
 
 from pennon.errors import DamagedFile
 from pennon.format.index_metadata import IndexSegment
@@ -17,7 +17,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
-from pennon.index.kind import Precision, Query
+from pennon.index.kind import KindDefaults, Precision, Query
 from pennon.index.options import IndexOptions, by_type
 from pennon.index.zones.bloom import can_filter
 from pennon.index.zones.bounds import has_bounds
@@ -30,35 +30,16 @@ from pennon.index.zones.segment import BloomFilterSegment, ZoneMapSegment, ZoneS
 
 
 @dataclass(frozen=True)
-class ZonesKind(ABC):
-    """What both have in common: version 0, and row addresses on every table."""
+class ZonesKind(KindDefaults, ABC):
+    """The common parts of both: version 0, and row addresses on every table."""
 
     options: ClassVar[Mapping[str, type[IndexOptions]]]
     names: tuple[str, ...]
     type_url: str
     type_names: frozenset[str]
-    types: str  # that columns can have, for messages
+    types: str  # the supported column types, for messages
     queries: frozenset[Query] = frozenset({Query.FILTER})
     versions: frozenset[int] = frozenset({0})
-
-    def claims(self, segment: IndexSegment) -> bool:
-        return segment.type_name in self.type_names
-
-    def label(self, snapshot: Snapshot, segment: IndexSegment) -> str:
-        return self.names[0]
-
-    def accepts(self, segment: IndexSegment, stable_row_ids: bool) -> bool:
-        return segment.index_version in self.versions
-
-    def trusted_coverage(self, segment: IndexSegment) -> FrozenBitMap:
-        """All of it; that there are zones of every fragment is checked when a segment is opened."""
-        return segment.fragments
-
-    def objection(self, segment: IndexSegment) -> str | None:
-        return None
-
-    def outlives_lost_rows(self, snapshot: Snapshot, segment: IndexSegment) -> bool:
-        return True
 
     def stores_addresses(self, index_version: int, stable_row_ids: bool) -> bool:
         return True
@@ -85,15 +66,15 @@ class ZonesKind(ABC):
         reuse: FragmentReuse | None,
         cache: ByteCache,
     ) -> ZoneSegment:
-        """Whatever the segment covers."""
+        """Open a segment without checking its coverage."""
 
     @abstractmethod
     def layout(self, options: IndexOptions) -> ZoneLayout:
-        """How a segment with these options is written."""
+        """The layout of a segment with these options."""
 
     @abstractmethod
     def layout_of(self, snapshot: Snapshot, segment: IndexSegment) -> ZoneLayout:
-        """How a segment was written; the defaults where its file cannot be read."""
+        """The layout of an existing segment; the default one if its file cannot be read."""
 
     @abstractmethod
     def supports(self, type_: pa.DataType) -> bool: ...
@@ -111,7 +92,7 @@ class ZoneMapKind(ZonesKind):
     types: str = "all but structs"
 
     def supports(self, type_: pa.DataType) -> bool:
-        """Types without bounds can have one for their NULLs. pylance's zones of structs are not those of their rows."""
+        """Types without bounds can be indexed for their NULLs. pylance's zones of structs do not match their rows."""
         return not pa.types.is_struct(type_) and not pa.types.is_null(type_)
 
     def objection(self, segment: IndexSegment) -> str | None:
@@ -195,15 +176,16 @@ BLOOM_FILTER = BloomFilterKind()
 def _check_coverage(
     snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None, opened: ZoneSegment
 ) -> None:
-    """DamagedFile where a covered fragment has live rows and no zone. On tables with stable row ids older versions of
-    pylance let address-based segments cover the fragments that rows moved to, without the files changing."""
+    """Raises DamagedFile if a covered fragment has live rows and no zone. On tables with stable row ids, older versions
+    of pylance extend the coverage of address-based segments to the fragments that rows moved to, without changing the
+    files."""
     if reuse is not None and reuse.tagged:
-        return  # what a segment covers then depends on others of its name
+        return  # then the coverage of a segment depends on others of its name
     covered, held = BitMap(segment.fragments), BitMap(opened.zones.fragments)
     if reuse is not None:
         covered, held = reuse.effective(covered), reuse.reached(held)
     missing = (covered & snapshot.manifest.live) - held
     empty = [fragment for fragment in missing if snapshot.manifest.fragments[fragment].live_rows]
     if empty:
-        problem = f"segment {segment.uuid} covers fragment {empty[0]} and has no zones of it"
+        problem = f"segment {segment.uuid} covers fragment {empty[0]} but has no zones of it"
         raise DamagedFile(problem, "Rebuild the index")

@@ -1,7 +1,7 @@
-"""Writing segments of zones: from rows, or from zones that exist already.
+"""Write segments of zones: from rows, or from existing zones.
 
-A layout knows how one of the two kinds of file is made. Both are made in parts, which have the form of the file itself
-and are joined by copying zones.
+A layout writes one of the two kinds of file. Both are written in parts, which have the format of the file itself and
+are joined by copying zones.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pennon.format.row_set import RowSet
 from pennon.format.store import Store
 from pennon.index.zones.bloom import FilterBuilder, filter_bytes
 from pennon.index.zones.bounds import null_counts
+from pennon.index.zones.checksums import FilterChecksums
 from pennon.index.zones.cutting import Mask, ZoneCutter, Zones
 from pennon.index.zones.details import DEFAULT_ROWS_PER_ZONE, ZoneMapDetails
 from pennon.index.zones.files import (
@@ -45,13 +46,13 @@ Rows = Iterable[tuple[pa.Array, Addresses]]
 
 DEFAULT_ITEMS = 8192
 DEFAULT_PROBABILITY = 0.00057
-# What a zone of a zone map takes in its file, beside its bounds.
+# Bytes of a zone of a zone map in its file, without its bounds.
 _ZONE_BYTES = 32
 
 
 @dataclass(frozen=True)
 class Part:
-    """A file in a directory, and the fragments whose zones are wanted of it; None: all."""
+    """A file in a directory, and the fragments whose zones are to be copied; None means all."""
 
     directory: str
     size_bytes: int | None
@@ -68,7 +69,7 @@ class Part:
 
 
 class ZoneLayout(Protocol):
-    """How the zones of a segment are written."""
+    """Writes the zones of a segment."""
 
     @property
     def file(self) -> str:
@@ -79,23 +80,23 @@ class ZoneLayout(Protocol):
     def rows_per_zone(self) -> int: ...
 
     def details(self) -> bytes:
-        """What the manifest records."""
+        """The details in the manifest."""
         ...
 
     def zone_bytes(self, value_bytes: int) -> int:
-        """About what a zone takes in the file."""
+        """The approximate size of a zone in the file."""
         ...
 
     def write_rows(
         self, store: Store, directory: str, type_: pa.DataType, rows: Rows, storage_version: str
     ) -> IndexFile:
-        """The zones of live rows, which come fragment by fragment and in address order within each."""
+        """Write the zones of live rows, which come fragment by fragment and in address order within each."""
         ...
 
     def write_joined(
         self, store: Store, directory: str, type_: pa.DataType, parts: Sequence[Part], storage_version: str
     ) -> IndexFile:
-        """The zones of all parts, copied."""
+        """Copy the zones of all parts into one file."""
         ...
 
 
@@ -168,7 +169,7 @@ class BloomLayout:
         return write_bloom_filters(store, directory, batches, self.items, self.probability, after, storage_version)
 
     def _filtered(self, rows: Rows, nulls: _Nulls) -> Generator[pa.RecordBatch]:
-        """Zones of rows, as many at a time as their filters are worth a batch."""
+        """Zones of rows, in batches of a bounded size of filters."""
         size = filter_bytes(self.items, self.probability)
         cutter, builder, waiting = ZoneCutter(self.items), FilterBuilder(size), list[bytes]()
         null_parts: list[npt.NDArray[np.uint32]] = []
@@ -180,9 +181,9 @@ class BloomLayout:
             zones, edges = cutter.zones(), cutter.piece_edges()
             with_null = np.add.reduceat(np.concatenate(null_parts), edges) > 0
             some = Zones(zones.starts[written:stop], zones.lengths[written:stop])
-            made = bloom_batch(some, with_null[written:stop], pa.array(waiting, pa.binary()))
+            filled = bloom_batch(some, with_null[written:stop], pa.array(waiting, pa.binary()))
             waiting, written = [], stop
-            return made
+            return filled
 
         for values, addresses in rows:
             edges, numbers = cutter.cut(addresses)
@@ -203,7 +204,7 @@ class BloomLayout:
         wanted = part.wanted(found.zones.fragments)
         at_once = filters_at_once(part.size_bytes or 0, len(wanted))
         filters, start = open_bloom_file(store, path, part.size_bytes, filters=True), 0
-        for array in read_filter_arrays(filters, 0, len(wanted), at_once):
+        for array in read_filter_arrays(filters, FilterChecksums.of_file(filters), 0, len(wanted), at_once):
             some = slice(start, start + len(array))
             kept = wanted[some]
             if kept.any():

@@ -18,7 +18,8 @@ MOST_ITEMS = 1 << 26
 @documented
 @dataclass(frozen=True, kw_only=True)
 class ZoneMap(IndexOptions):
-    """Options of a zone map, for ranges on columns whose values lie near each other in the table, such as times."""
+    """Options of a zone map, for ranges on columns whose similar values are near each other in the table, such as
+    times."""
 
     index_type: ClassVar[str] = "ZONEMAP"
 
@@ -33,7 +34,7 @@ class ZoneMap(IndexOptions):
 @documented
 @dataclass(frozen=True, kw_only=True)
 class BloomFilter(IndexOptions):
-    """Options of Bloom filters, for single values in columns of many different ones, such as identifiers."""
+    """Options of Bloom filters, for single values in columns of many distinct ones, such as identifiers."""
 
     index_type: ClassVar[str] = "BLOOMFILTER"
 

@@ -1,4 +1,4 @@
-"""Single values of a condition, as Bloom filters are asked for them."""
+"""Single values of a condition, for lookups in Bloom filters."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pyarrow as pa
 from pennon.index.conditions import ColumnRanges
 from pennon.index.key_spans import Key, order_of
 
-# Whole numbers that follow each other are one range; a range of at most this many is asked for one by one.
+# Consecutive whole numbers are one range; the values of a range of at most this many are looked up one by one.
 MOST_POINTS = 4096
 
 
 def points_of(condition: ColumnRanges) -> pa.Array | None:
-    """The values that a condition consists of; None where they are too many, or not known one by one."""
+    """The values that a condition consists of; None if there are too many, or they cannot be enumerated."""
     order = order_of(condition.type)
     keys: list[Key] = []
     for span in condition.spans:
@@ -31,5 +31,5 @@ def points_of(condition: ColumnRanges) -> pa.Array | None:
 
 
 def _counts(family: str) -> bool:
-    """Whether every key between two is that of a value; floats have -0.0 and 0.0 next to each other."""
+    """Whether every key between two keys belongs to a value; for floats, -0.0 and 0.0 are neighbors."""
     return family in ("int", "bool", "date", "timestamp", "float")

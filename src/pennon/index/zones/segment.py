@@ -1,4 +1,4 @@
-"""Searching zones: a segment finds the ranges of rows whose summaries do not rule a condition out."""
+"""Search zones: a segment finds the ranges of rows whose summaries do not rule out a condition."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
 from pennon.index.zones.bloom import hash_values, may_hold, may_hold_each
+from pennon.index.zones.checksums import FilterChecksums
 from pennon.index.zones.cutting import Mask, Positions, Zones
-from pennon.index.zones.description import describe_zones
+from pennon.index.zones.description import describe_zone_map, describe_zones
 from pennon.index.zones.details import ZoneMapDetails
 from pennon.index.zones.files import (
     BLOOM_FILE,
@@ -43,10 +44,11 @@ from pennon.index.zones.files import (
 )
 from pennon.index.zones.points import points_of
 from pennon.index.zones.zone_map import ZoneBounds, ZoneSearch, allowed
+from pennon.wording import human_bytes
 
 
 class ZoneSegment(ABC):
-    """What zone maps and Bloom filters have in common: places of zones, and NULLs."""
+    """The common parts of zone maps and Bloom filters: positions of zones, and NULLs."""
 
     def __init__(
         self, snapshot: Snapshot, segment: IndexSegment, file: LanceFile, cache: ByteCache, reuse: FragmentReuse | None
@@ -70,8 +72,8 @@ class ZoneSegment(ABC):
 
     @abstractmethod
     def allows(self, zones: Positions, values: pa.Array) -> Mask:
-        """Of each value whether a search for it finds the zone of the given number, in which it is. NULLs are always
-        found where they are recorded row by row."""
+        """For each value, whether a search for it finds its zone, given by number. NULLs are always found if they are
+        recorded row by row."""
 
     @property
     def has_null_map(self) -> bool:
@@ -82,7 +84,7 @@ class ZoneSegment(ABC):
         return int(self.zones.lengths.sum())
 
     def stored_ids(self) -> Iterator[Addresses]:
-        """The first row of every zone, which is in the same fragment as all others of it, and one NULL a fragment."""
+        """The first row of every zone, which represents the fragment of the zone, and one NULL per fragment."""
         yield self.zones.starts
         if self.has_null_map:
             rows = self.stored_nulls().by_fragment.items()
@@ -90,20 +92,20 @@ class ZoneSegment(ABC):
             yield np.array(firsts, dtype=np.uint64)
 
     def stored_nulls(self) -> RowSet:
-        """The rows with NULL at the addresses that are in the file."""
+        """The rows with NULL, by their addresses in the file."""
 
         def load() -> tuple[RowSet, int]:
             rows = self._nulls.read()
             whole = [fragment for fragment, offsets in rows.by_fragment.items() if offsets is None]
             if whole:
-                # Every row of a fragment: those of its zones.
+                # A whole fragment: the rows of its zones.
                 rows = RowSet({**rows.by_fragment, **self.zones.rows().within(BitMap(whole)).by_fragment})
             return rows, rows.nbytes
 
         return self._cache.get_or_load((*self._key, "nulls"), load)
 
     def null_rows(self) -> RowSet:
-        """The rows with NULL at today's addresses."""
+        """The rows with NULL, by their current addresses."""
         rows = self.stored_nulls()
         if self._reuse is None:
             return rows
@@ -111,7 +113,7 @@ class ZoneSegment(ABC):
         return RowSet.of_addresses(sorted_unique(addresses[alive]))
 
     def rows_of(self, mask: Mask) -> RowSet:
-        """The rows of some zones at today's addresses."""
+        """The rows of some zones, by their current addresses."""
         zones = self.zones.chosen(mask)
         if self._reuse is not None:
             starts, lengths, _ = self._reuse.address_map.apply_ranges(zones.starts, zones.lengths)
@@ -138,7 +140,9 @@ class ZoneMapSegment(ZoneSegment):
         self._type = value_type
         self.rows_per_zone = read_rows_per_zone(file)
         if ZoneMapDetails.from_bytes(segment.details).has_null_bitmap and not self.has_null_map:
-            raise DamagedFile(f"{file.where} has no NULL bitmap, and the manifest records one", REMEDY)
+            raise DamagedFile(f"{file.where} has no NULL bitmap, but the manifest records one", REMEDY)
+        # The last condition and its zones: a search follows the estimate of the same condition.
+        self._asked: tuple[ColumnRanges | None, Mask] = None, np.empty(0, dtype=np.bool_)
         self.zone_map, self._bounds = cache.get_or_load((*self._key, "zones"), self._load)
         check_zones(self.zones, snapshot.manifest, file.where)
 
@@ -147,31 +151,34 @@ class ZoneMapSegment(ZoneSegment):
         return self.zone_map.zones
 
     def search(self, condition: Condition) -> RowSet:
-        asked = _ranges(condition)
-        found = self.rows_of(self._matching(asked))
+        ranges = _ranges(condition)
+        found = self.rows_of(self._matching(ranges))
         if not self.has_null_map:
             return found
-        if asked.is_everything:
-            return found if asked.nulls else found - self.null_rows()
-        return found | self.null_rows() if asked.nulls else found
+        if ranges.is_everything:
+            return found if ranges.nulls else found - self.null_rows()
+        return found | self.null_rows() if ranges.nulls else found
 
     def estimate(self, condition: Condition) -> Estimate:
-        asked = _ranges(condition)
-        nulls = int(self.zone_map.null_counts.sum(dtype=np.int64)) if asked.nulls and self.has_null_map else 0
-        return self._estimated(self._matching(asked)) + Estimate(int(nulls > 0), nulls)
+        ranges = _ranges(condition)
+        nulls = int(self.zone_map.null_counts.sum(dtype=np.int64)) if ranges.nulls and self.has_null_map else 0
+        return self._estimated(self._matching(ranges)) + Estimate(int(nulls > 0), nulls)
 
     def allows(self, zones: Positions, values: pa.Array) -> Mask:
         found = allowed(self.zone_map, zones, values)
         return found | pc.is_null(values).to_numpy(zero_copy_only=False) if self.has_null_map else found
 
     def describe(self) -> Description:
-        return describe_zones(self.zones, (("rows a zone", f"{self.rows_per_zone:,}"),))
+        return describe_zone_map(self.zone_map, (("rows per zone", f"{self.rows_per_zone:,}"),))
 
-    def _matching(self, asked: ColumnRanges) -> Mask:
-        if asked.is_everything:
+    def _matching(self, ranges: ColumnRanges) -> Mask:
+        if ranges.is_everything:
             return np.ones(len(self.zones), dtype=np.bool_)
-        matching = self._bounds.matching(asked)
-        return matching | (self.zone_map.null_counts > 0) if asked.nulls and not self.has_null_map else matching
+        last, matching = self._asked
+        if last is not ranges:
+            matching = self._bounds.matching(ranges)
+            self._asked = ranges, matching
+        return matching | (self.zone_map.null_counts > 0) if ranges.nulls and not self.has_null_map else matching
 
     def _load(self) -> tuple[tuple[ZoneBounds, ZoneSearch], int]:
         found = read_zone_map(self._file, self._type)
@@ -181,7 +188,7 @@ class ZoneMapSegment(ZoneSegment):
 
 
 class BloomFilterSegment(ZoneSegment):
-    """Filters are read when they are first asked, some at once, and kept in the cache."""
+    """Filters are read on first use, several at once, and kept in the cache."""
 
     def __init__(
         self,
@@ -194,7 +201,7 @@ class BloomFilterSegment(ZoneSegment):
         file = open_bloom_file(snapshot.store, path, size, filters=False)
         super().__init__(snapshot, segment, file, cache, reuse)
         self._store, self._path, self._size = snapshot.store, path, size
-        self._filter_file: LanceFile | None = None
+        self._filter_file: tuple[LanceFile, FilterChecksums | None] | None = None
         self.bloom: BloomZones = cache.get_or_load((*self._key, "zones"), self._load)
         self._at_once = filters_at_once(size or 0, len(self.zones))
         check_zones(self.zones, snapshot.manifest, file.where)
@@ -204,11 +211,11 @@ class BloomFilterSegment(ZoneSegment):
         return self.bloom.zones
 
     def search(self, condition: Condition) -> RowSet:
-        asked = _ranges(condition)
-        if asked.nulls and not asked.spans and not self.has_null_map:
+        ranges = _ranges(condition)
+        if ranges.nulls and not ranges.spans and not self.has_null_map:
             raise UnsupportedTable("the Bloom filters have no NULL bitmap, and cannot find NULLs exactly")
         matching = np.zeros(len(self.zones), dtype=np.bool_)
-        values = points_of(asked)
+        values = points_of(ranges)
         if values is None:
             raise TypeError("a Bloom filter answers single values only")
         if len(values):
@@ -216,43 +223,46 @@ class BloomFilterSegment(ZoneSegment):
             for start in range(0, len(self.zones), self._at_once):
                 filters = self._filters(start)
                 matching[start : start + len(filters)] = may_hold(filters.words, filters.offsets, hashes)
-        if not asked.nulls:
+        if not ranges.nulls:
             return self.rows_of(matching)
         if not self.has_null_map:
             return self.rows_of(matching | self.bloom.has_null)
         return self.rows_of(matching) | self.null_rows()
 
     def estimate(self, condition: Condition) -> Estimate:
-        """Which zones hold a value is not known before the filters are read."""
-        asked = _ranges(condition)
-        everywhere = np.full(len(self.zones), bool(asked.spans))
-        return self._estimated(everywhere | self.bloom.has_null if asked.nulls else everywhere)
+        """Before the filters are read, any zone may contain a value."""
+        ranges = _ranges(condition)
+        everywhere = np.full(len(self.zones), bool(ranges.spans))
+        return self._estimated(everywhere | self.bloom.has_null if ranges.nulls else everywhere)
 
     def describe(self) -> Description:
         parameters = (
-            ("values a zone", f"{self.bloom.items:,}"),
-            ("false positives", f"{self.bloom.probability:g}"),
+            ("values per zone", f"{self.bloom.items:,}"),
+            ("false positives", f"{100 * self.bloom.probability:.3g}%"),
         )
-        return describe_zones(self.zones, parameters)
+        size = (self._size or 0) / max(len(self.zones), 1)
+        text = f"A search reads every filter, {human_bytes(size)} per zone on average."
+        return describe_zones(self.zones, parameters, text=text)
 
     def allows(self, zones: Positions, values: pa.Array) -> Mask:
         found = np.full(len(zones), self.has_null_map) | self.bloom.has_null[zones]
         present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
-        hashes, asked = hash_values(values.take(pa.array(present))), zones[present]
-        for start in np.unique(asked // self._at_once).tolist():
+        hashes, searched = hash_values(values.take(pa.array(present))), zones[present]
+        for start in np.unique(searched // self._at_once).tolist():
             filters, first = self._filters(start * self._at_once), start * self._at_once
-            own = np.flatnonzero(asked // self._at_once == start)
-            found[present[own]] = may_hold_each(filters.words, filters.offsets, asked[own] - first, hashes[own])
+            own = np.flatnonzero(searched // self._at_once == start)
+            found[present[own]] = may_hold_each(filters.words, filters.offsets, searched[own] - first, hashes[own])
         return found
 
     def _filters(self, start: int) -> Filters:
-        """Those that are read together, from a multiple of how many these are."""
+        """The filters that are read together; `start` is a multiple of their number."""
         key = (*self._key, "filters", start)
         known: Filters | None = self._cache.get(key)
         if known is None:
             if self._filter_file is None:
-                self._filter_file = open_bloom_file(self._store, self._path, self._size, filters=True)
-            known = read_filters(self._filter_file, start, min(self._at_once, len(self.zones) - start))
+                file = open_bloom_file(self._store, self._path, self._size, filters=True)
+                self._filter_file = file, FilterChecksums.of_file(file)
+            known = read_filters(*self._filter_file, start, min(self._at_once, len(self.zones) - start))
             self._cache.put(key, known, known.nbytes)
         return known
 

@@ -1,4 +1,4 @@
-"""A zone map: of every zone the bounds of its values, and its NULLs and NaNs counted."""
+"""A zone map: for every zone the bounds of its values, and the number of its NULLs and NaNs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pennon.index.zones.cutting import Mask, Positions, ZoneCutter, Zones
 
 @dataclass(frozen=True, eq=False)
 class ZoneBounds:
-    """Zones in any order. Bounds are NULL where a zone has no value, or the type no bounds."""
+    """Zones in any order. Bounds are NULL if a zone has no value, or the type no bounds."""
 
     zones: Zones
     mins: pa.Array
@@ -59,23 +59,24 @@ def joined(parts: list[ZoneBounds], type_: pa.DataType) -> ZoneBounds:
 
 
 def allowed(zone_map: ZoneBounds, zones: Positions, values: pa.Array) -> Mask:
-    """Of each value whether a search for it finds the zone of the given number; of NULLs, whether the zone has any."""
+    """For each value, whether a search for it finds the zone of the given number; for NULLs, whether the zone has
+    any."""
     found = zone_map.null_counts[zones] > 0
     present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     if not has_bounds(values.type):
         found[present] = True
         return found
-    asked, of = values.take(pa.array(present)), pa.array(zones[present])
+    searched, of = values.take(pa.array(present)), pa.array(zones[present])
     low, high = zone_map.mins.take(of), zone_map.maxs.take(of)
-    found[present] = _not_above(low, asked) & _not_above(asked, high)
+    found[present] = _not_above(low, searched) & _not_above(searched, high)
     if pa.types.is_floating(values.type):
-        is_nan = np.isnan(asked.to_numpy(zero_copy_only=False))
+        is_nan = np.isnan(searched.to_numpy(zero_copy_only=False))
         found[present] |= is_nan & (zone_map.nan_counts[zones[present]] > 0)
     return found
 
 
 def _not_above(left: pa.Array, right: pa.Array) -> Mask:
-    """False where one of the two is NULL."""
+    """left <= right; False if one of them is NULL."""
     found = pc.and_(left.is_valid(), right.is_valid()).to_numpy(zero_copy_only=False).copy()
     both = pa.array(np.flatnonzero(found))
     left, right = left.take(both), right.take(both)
@@ -112,7 +113,7 @@ class ZoneMapBuilder:
         self._nans.append(nan_counts(values, edges))
 
     def finish(self) -> ZoneBounds:
-        """Pieces of one zone that came in different batches are put together."""
+        """Join the pieces of zones that span several batches."""
         edges, empty = self._cutter.piece_edges(), pa.array([], self.type)
         mins, maxs = pa.concat_arrays([empty, *self._mins]), pa.concat_arrays([empty, *self._maxs])
         nulls, nans = _summed(self._nulls, edges), _summed(self._nans, edges)
@@ -121,7 +122,7 @@ class ZoneMapBuilder:
 
 
 class ZoneSearch:
-    """The bounds of zones, sorted once, so that many ranges are compared with all of them at once."""
+    """The bounds of zones, sorted once, to compare many ranges with all of them at once."""
 
     def __init__(self, zone_map: ZoneBounds, type_: pa.DataType) -> None:
         self._type = type_
@@ -141,13 +142,13 @@ class ZoneSearch:
         return self._mins.nbytes + self._maxs.nbytes + ranks + self._bounded.nbytes + self._count
 
     def matching(self, condition: ColumnRanges) -> Mask:
-        """Zones that may hold a value of the ranges."""
+        """A mask of the zones that may contain a value of the ranges."""
         found = np.zeros(self._count, dtype=np.bool_)
         if not condition.spans:
             return found
         intervals = condition.intervals
         bounds = Bounds(intervals, self._type)
-        # The first range that does not end before a zone begins is the one that meets it, if any does.
+        # If any range overlaps a zone, it is the first range that does not end before the zone begins.
         nearest = np.searchsorted(bounds.stops(self._mins), self._min_ranks, "right")
         starts = np.append(bounds.starts(self._maxs), len(self._maxs))
         found[self._bounded] = self._max_ranks >= starts[nearest]
@@ -157,7 +158,7 @@ class ZoneSearch:
 
 
 def _holds_nan(intervals: tuple[Interval, ...]) -> bool:
-    """pylance's bounds leave NaNs out, so that zones with NaNs match whatever reaches beyond infinity."""
+    """pylance's bounds exclude NaNs, so zones with NaNs match every range that extends beyond infinity."""
     low, high = intervals[0].low, intervals[-1].high
     return low is None or high is None or bool(np.isnan(low.as_py())) or bool(np.isnan(high.as_py()))
 

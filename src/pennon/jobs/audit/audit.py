@@ -1,12 +1,12 @@
-"""Does every index agree with the table? Look at files, layouts, rows, codes and moves, and say what is wrong.
+"""Check that every index agrees with the table: its files, layout, rows, codes and recorded compactions.
 
 ```
-driver     what metadata alone tells: kinds, overlaps, moves      findings
+driver     check metadata: kinds, overlaps, compactions           findings
 executors  open every segment                                     pieces of about equal work
 executors  add up rows of pieces, and of slices of the table      a count and a sum by fragment
-executors  where those differ, bring both sides together          rows missing, surplus, twice, changed
-executors  rows held of what another segment covers               old values that pylance would return
-driver     search a few vectors, beside a scan of all             recall
+executors  if those differ, compare both sides row by row         rows missing, surplus, twice, changed
+executors  find rows of fragments that another segment covers     old values that pylance would return
+driver     search a few vectors, compare with a scan of all       recall
 ```
 """
 
@@ -31,9 +31,9 @@ from pennon.jobs.audit.checksums import Sums
 from pennon.jobs.audit.compare import Suspect, compare, examined
 from pennon.jobs.audit.metadata import (
     REBUILT,
+    check_compactions,
     check_coverage,
-    check_moves,
-    check_needs,
+    check_fragment_reuse,
     check_orphans,
     column_of,
     note,
@@ -48,16 +48,16 @@ from pennon.jobs.kinds import KindAudit
 from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.arguments import check_integers
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, cut_slices
-from pennon.text import plural
+from pennon.wording import plural
 
 RECALL_QUERIES = 20
-# Where more codes are wrong, it is not that some vectors changed: the models are not theirs.
+# If more codes are wrong, the cause is not changed vectors: they were encoded with other models.
 FOREIGN_CODES = 0.3
 
 
 @dataclass(frozen=True)
 class AuditPlan:
-    """What to look at, and how closely. Indices without names: all."""
+    """The scope of an audit: the indices (`names` None: all), the share of fragments, the number of recall queries."""
 
     sample: float
     recall_queries: int
@@ -73,7 +73,7 @@ class AuditPlan:
         return [index for index in indices if self.names is None or index.name in self.names]
 
     def fragments(self, snapshot: Snapshot) -> BitMap:
-        """All, or a share drawn again for each audit, so that several see more than one."""
+        """All fragments, or a new random share for each audit, so that repeated audits check more of them."""
         live = list(snapshot.manifest.live)
         if self.sample >= 1 or not live:
             return BitMap(live)
@@ -91,7 +91,7 @@ def audit(
     recall_queries: int,
     memory_bytes: int,
 ) -> tuple[Snapshot, AuditReport]:
-    """Look, repair if that is asked for, and look again at what was repaired."""
+    """Audit, repair if requested, and audit the repaired indices again."""
     check_integers(recall_queries=recall_queries)
     if not 0 < sample <= 1:
         raise InvalidArgument(f"sample must be above 0 and at most 1, but is {sample}")
@@ -122,21 +122,21 @@ def _examine(engine: Engine, snapshot: Snapshot, plan: AuditPlan) -> AuditReport
     indices = plan.of(snapshot)
     findings: list[Finding] = []
     compared = 0
-    moves = check_moves(snapshot)
-    if moves is not None:
-        findings.append(moves)
+    unusable = check_fragment_reuse(snapshot)
+    if unusable is not None:
+        findings.append(unusable)
     else:
         reuse = read_fragment_reuse(snapshot)
         for index in indices:
             findings += check_coverage(snapshot, index, reuse)
         subjects = _subjects(snapshot, indices, reuse, plan.fragments(snapshot))
-        looked = _Look(engine, snapshot, plan)
-        findings += looked.at(subjects)
-        compared = looked.rows_compared
+        examination = _Examination(engine, snapshot, plan)
+        findings += examination.segments(subjects)
+        compared = examination.rows_compared
         findings += check_owners(engine, snapshot, indices, subjects, reuse, plan.memory_bytes)
-        findings += looked.at_recall({f.index for f in findings if f.severity is Severity.ERROR})
+        findings += examination.recall({f.index for f in findings if f.severity is Severity.ERROR})
         if reuse is not None:
-            findings += check_needs(engine, snapshot)
+            findings += check_compactions(engine, snapshot)
     findings += check_orphans(snapshot)
     segments = sum(len(index.segments) for index in indices)
     return AuditReport(
@@ -151,8 +151,8 @@ def _examine(engine: Engine, snapshot: Snapshot, plan: AuditPlan) -> AuditReport
     )
 
 
-class _Look:
-    """One look at the segments of a version, stage by stage."""
+class _Examination:
+    """Examines the segments of a version, stage by stage."""
 
     def __init__(self, engine: Engine, snapshot: Snapshot, plan: AuditPlan) -> None:
         self._engine, self._snapshot, self._plan = engine, snapshot, plan
@@ -160,21 +160,21 @@ class _Look:
         self._views: dict[str, tuple[KindAudit, View]] = {}  # by the name of the index
         self.rows_compared = 0
 
-    def at(self, subjects: Sequence[Subject]) -> list[Finding]:
+    def segments(self, subjects: Sequence[Subject]) -> list[Finding]:
         if not subjects:
             return []
         inspected = self._engine.map("inspect", partial(inspect, self._pin), subjects)
         findings = [finding for s, i in zip(subjects, inspected, strict=True) if (finding := _opened(s, i))]
-        sound = [(s, i) for s, i in zip(subjects, inspected, strict=True) if i.view is not None]
-        expected = self._expected(sound)
-        pieces = [piece for _, each in sound for piece in each.pieces]
-        stored = sum(self._snapshot.manifest.rows_in(BitMap(s.fragments)) for s, _ in sound)
+        valid = [(s, i) for s, i in zip(subjects, inspected, strict=True) if i.view is not None]
+        expected = self._expected(valid)
+        pieces = [piece for _, each in valid for piece in each.pieces]
+        stored = sum(self._snapshot.manifest.rows_in(BitMap(s.fragments)) for s, _ in valid)
         checked = self._engine.map("index rows", partial(check_piece, self._pin), pieces, rows=stored)
         by_segment: dict[str, list[Checked]] = {}
         for piece, each in zip(pieces, checked, strict=True):
             by_segment.setdefault(piece.subject.segment.uuid, []).append(each)
         suspects: list[Suspect] = []
-        for subject, each in sound:
+        for subject, each in valid:
             assert each.view is not None
             mine = by_segment.get(subject.segment.uuid, [])
             problem = next((c.damage for c in mine if c.damage), None)
@@ -191,8 +191,8 @@ class _Look:
                 suspects.append(Suspect(subject, each.pieces, each.view, tuple(differing)))
         return findings + self._differing(suspects)
 
-    def at_recall(self, wrong: set[str | None]) -> list[Finding]:
-        """Of indices that are searched, where nothing is wrong with them."""
+    def recall(self, wrong: set[str | None]) -> list[Finding]:
+        """Measure the recall of searchable indices without errors."""
         findings: list[Finding] = []
         for name, (audit, view) in self._views.items() if self._plan.recall_queries else ():
             if name in wrong:
@@ -200,17 +200,18 @@ class _Look:
             recall = audit.recall(self._engine, self._snapshot, name, view, self._plan.recall_queries)
             if recall is None:
                 continue
+            figures = {"recall": recall.share, "queries": self._plan.recall_queries}
             if recall.poor:
-                remedy = "Train it again with `pennon optimize --retrain`, or ask for more nprobes"
-                findings.append(Finding(Severity.WARNING, name, (), recall.problem, remedy))
+                remedy = "Train it again with `pennon optimize --retrain`, or use more nprobes"
+                findings.append(Finding(Severity.WARNING, name, (), recall.problem, remedy, figures=figures))
             else:
-                findings.append(Finding(Severity.NOTE, name, (), recall.problem, "Nothing to do"))
+                findings.append(Finding(Severity.NOTE, name, (), recall.problem, "Nothing to do", figures=figures))
         return findings
 
-    def _expected(self, sound: Iterable[tuple[Subject, Inspected]]) -> dict[View, Sums]:
-        """What the table has, once for each column however many indices stand on it."""
+    def _expected(self, valid: Iterable[tuple[Subject, Inspected]]) -> dict[View, Sums]:
+        """The sums of the table, once per column for any number of indices on it."""
         wanted: dict[View, BitMap] = {}
-        for subject, each in sound:
+        for subject, each in valid:
             if each.view is not None:
                 wanted[each.view] = wanted.get(each.view, BitMap()) | subject.fragments
         tasks = []
@@ -232,8 +233,11 @@ class _Look:
         for suspect, differences in zip(suspects, found, strict=True):
             segment = suspect.subject.segment
             where = f"{plural(len(suspect.fragments), 'fragment')} ({some(suspect.fragments)})"
-            problem = f"it does not hold the rows of {where}: {differences}"
-            findings.append(Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, Action.REBUILD))
+            problem = f"its rows differ from those of {where}: {differences}"
+            figures = {"fragments": len(suspect.fragments)}
+            findings.append(
+                Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, Action.REBUILD, figures)
+            )
         return findings
 
 
@@ -258,7 +262,7 @@ def _opened(subject: Subject, inspected: Inspected) -> Finding | None:
         return _damaged(subject, inspected.damage)
     if inspected.skipped is not None:
         segment = subject.segment
-        return note(segment.name, (segment.uuid,), f"not looked at: {inspected.skipped}", "Use the tool that wrote it")
+        return note(segment.name, (segment.uuid,), f"not audited: {inspected.skipped}", "Use the tool that wrote it")
     return None
 
 
@@ -278,11 +282,11 @@ def _codes(subject: Subject, tallies: Iterable[CodeTally]) -> list[Finding]:
     action = Action.RETRAIN if foreign else Action.REBUILD
     fragments = plural(len(total.wrong), "fragment")
     problem = (
-        f"{wrong:,} of {plural(total.rows, 'row')} looked at have codes that are not of their vectors, in {fragments}"
+        f"{wrong:,} of {plural(total.rows, 'checked row')} have codes that do not match their vectors, in {fragments}"
         f" ({some(sorted(total.wrong))})"
     )
-    segment = subject.segment
-    return [Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, action)]
+    segment, figures = subject.segment, {"rows_wrong": wrong, "rows": total.rows, "fragments": len(total.wrong)}
+    return [Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REBUILT, action, figures)]
 
 
 def _by_weight(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -1,7 +1,7 @@
-"""Rows as numbers that can be added up: two sets of rows with equal counts and sums are equal.
+"""Checksums of rows that can be added up: two sets of rows with equal counts and sums are equal.
 
 A row's fact is a 64-bit hash of its address and the bits of its value. Sums are taken modulo 2**64, fragment by
-fragment, so that the order of rows does not matter and a task needs no memory for those it has seen.
+fragment, so that the order of rows does not matter and a task does not keep the rows it has read.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pennon.index.value_order import exchange_type, fixed_keys
 Facts = npt.NDArray[np.uint64]
 
 NULL = np.uint64(0x9E37_79B9_7F4A_7C15)
-# Bytes of values hashed at once, each of which takes some 24 bytes meanwhile; longer values are hashed one by one.
+# Bytes of values hashed at once, each of which takes about 24 bytes of memory; longer values are hashed one by one.
 HASHED_BYTES = 1 << 20
 LONG_VALUE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """By fragment, how many rows there are and the sum of their facts."""
+    """By fragment, the number of rows and the sum of their facts."""
 
     fragments: npt.NDArray[np.uint32]  # ascending
     counts: npt.NDArray[np.int64]
@@ -36,24 +36,24 @@ class Sums:
 
     @classmethod
     def over(cls, fragments: Iterable[int]) -> Sums:
-        """Of no rows yet."""
+        """Sums over no rows."""
         known = np.array(sorted(fragments), dtype=np.uint32)
         return cls(known, np.zeros(len(known), dtype=np.int64), np.zeros(len(known), dtype=np.uint64))
 
     def add(self, addresses: Addresses, facts: Facts) -> None:
-        """In place; all rows lie in the fragments."""
+        """Add rows in place; all of them are in the fragments."""
         at = np.searchsorted(self.fragments, fragment_of(addresses))
         self.counts[:] += np.bincount(at, minlength=len(self.fragments))
         np.add.at(self.facts, at, facts)
 
     def join(self, other: Sums) -> None:
-        """In place; the other's fragments are among these."""
+        """Add other sums in place; their fragments are a subset of these."""
         at = np.searchsorted(self.fragments, other.fragments)
         self.counts[at] += other.counts
         self.facts[at] += other.facts
 
     def filled(self) -> Sums:
-        """Without fragments of which there are no rows, for the way to the driver."""
+        """A copy without empty fragments, to send to the driver."""
         kept = self.counts > 0
         return Sums(self.fragments[kept], self.counts[kept], self.facts[kept])
 
@@ -62,12 +62,12 @@ class Sums:
         return Sums(self.fragments[at], self.counts[at], self.facts[at])
 
     def differing(self, other: Sums) -> BitMap:
-        """The fragments, the same on both sides, whose rows are not the same."""
+        """The fragments whose rows differ; both sides have the same fragments."""
         return BitMap(self.fragments[(self.counts != other.counts) | (self.facts != other.facts)])
 
 
 def facts_of(addresses: Addresses, values: pa.Array) -> Facts:
-    """Rows with a value, or NULL."""
+    """The facts of rows with a value, or NULL."""
     spelled = values.cast(exchange_type(values.type))
     hashed = np.full(len(values), NULL, dtype=np.uint64)
     present = slice(None)
@@ -91,7 +91,7 @@ def mixed(words: Facts) -> Facts:
 
 
 def _hash(values: pa.Array) -> Facts:
-    """Of values without NULLs, by their bits: NaNs and zeros of either sign are told apart."""
+    """Hashes of values without NULLs, by their bits: NaNs and zeros of either sign are distinct."""
     keys = fixed_keys(values)
     if keys is not None:
         wide = keys.astype(np.int64 if keys.dtype.kind == "i" else np.uint64)
@@ -112,7 +112,7 @@ def _hash(values: pa.Array) -> Facts:
 
 
 def _hash_bytes(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Facts:
-    """Every byte times a number that belongs to its place in the value, added up."""
+    """The sum of every byte times a weight that depends on its position in the value."""
     lengths = np.diff(offsets)
     long = np.flatnonzero(lengths > LONG_VALUE)
     short = lengths.copy()

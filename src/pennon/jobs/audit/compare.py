@@ -1,4 +1,4 @@
-"""Where sums differ: the rows of both sides meet, and are told one from another."""
+"""Compare the rows of both sides where their sums differ."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.audit.checksums import Facts
 from pennon.jobs.audit.rows import stored_rows, table_rows
 from pennon.jobs.audit.targets import Piece, Subject, View
-from pennon.text import plural
+from pennon.wording import plural
 
-# Fragments of a segment in which differing rows are looked for; of the others it is known that they differ.
+# The number of fragments of a segment in which differing rows are searched; others are only reported as different.
 EXAMINED_FRAGMENTS = 64
 EXAMPLES = 3
-# What a row takes where both sides meet: two words on each, once as they came and once sorted.
+# Bytes of a row in the comparison: two words on each side, once as received and once sorted.
 ROW_BYTES = 96
 
 SCHEMA = pa.schema([("stored", pa.bool_()), ("address", pa.uint64()), ("fact", pa.uint64())])
@@ -32,7 +32,7 @@ SCHEMA = pa.schema([("stored", pa.bool_()), ("address", pa.uint64()), ("fact", p
 
 @dataclass(frozen=True)
 class Suspect:
-    """A segment and fragments in which it does not hold the rows of the table."""
+    """A segment and the fragments in which its rows differ from those of the table."""
 
     subject: Subject
     pieces: tuple[Piece, ...]
@@ -42,7 +42,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Differences:
-    """Addresses by what is wrong with them: how many, and the first."""
+    """The number of addresses by kind of difference, and the first of them."""
 
     missing: int = 0
     surplus: int = 0
@@ -60,7 +60,7 @@ class Differences:
         )
 
     def __str__(self) -> str:
-        said = [
+        described = [
             f"{plural(count, 'row')} {what}"
             for count, what in (
                 (self.missing, "missing"),
@@ -71,12 +71,12 @@ class Differences:
             if count
         ]
         places = ", ".join(f"{address >> 32}:{address & 0xFFFF_FFFF}" for address in self.examples)
-        return f"{', '.join(said)}; for instance fragment:row {places}"
+        return f"{', '.join(described)}; for instance fragment:row {places}"
 
 
 @dataclass(frozen=True)
 class _Blocks:
-    """Where the rows of each (suspect, fragment) meet: at as many destinations as it takes to hold them."""
+    """The destinations of the rows of each (suspect, fragment): as many as are needed to hold them."""
 
     rows: int
     firsts: tuple[tuple[tuple[int, int], ...], ...]  # by suspect: fragment, its first destination
@@ -110,7 +110,7 @@ class _Blocks:
 
 
 def compare(engine: Engine, snapshot: Snapshot, suspects: Sequence[Suspect], memory_bytes: int) -> list[Differences]:
-    """What is wrong in each of the suspects' fragments."""
+    """The differences in the fragments of each suspect."""
     if not suspects:
         return []
     blocks = _Blocks.cut(snapshot, suspects, memory_bytes)
@@ -119,7 +119,7 @@ def compare(engine: Engine, snapshot: Snapshot, suspects: Sequence[Suspect], mem
         tasks += [(number, piece) for piece in suspect.pieces]
         tasks += [(number, (suspect.view, ScanSlice((fragment,)))) for fragment in suspect.fragments]
     several = tuple(suspects[owner].view.several for owner in blocks.owners)
-    met = engine.exchange(
+    exchanged = engine.exchange(
         "differences",
         partial(_rows, snapshot.pin(), blocks),
         tasks,
@@ -127,7 +127,7 @@ def compare(engine: Engine, snapshot: Snapshot, suspects: Sequence[Suspect], mem
         len(blocks.owners),
     ).reduced
     found = [Differences() for _ in suspects]
-    for destination, differences in sorted(met.items()):
+    for destination, differences in sorted(exchanged.items()):
         owner = blocks.owners[destination]
         found[owner] = found[owner].joined(differences)
     return found
@@ -143,7 +143,7 @@ def _rows(
             for addresses, facts in stored_rows(pin, side):
                 yield from blocks.send(number, addresses, facts, stored=True)
         except DamagedFile:
-            return  # told by whoever added it up; the rest of it is missing
+            return  # reported when the sums were computed; the rest of its rows are missing
     else:
         for addresses, facts in table_rows(pin, *side):
             yield from blocks.send(number, addresses, facts, stored=False)
@@ -178,7 +178,7 @@ def _sorted(addresses: list[Addresses], facts: list[Facts]) -> tuple[Addresses, 
 
 
 def _summed(rows: tuple[Addresses, Facts]) -> tuple[Addresses, Facts]:
-    """The facts of each row as one."""
+    """The sum of the facts of each row."""
     addresses, facts = rows
     if not len(addresses):
         return rows

@@ -1,7 +1,7 @@
-"""Whether a segment still holds old values of fragments that another segment of its index covers.
+"""Finds segments that still hold old values of fragments that another segment of the index covers.
 
-Queries of Pennon leave such rows out, and pylance's vector searches do; its scalar queries return them. Rows that two
-segments hold with the value they have do no harm until the column changes in place.
+Pennon's queries and pylance's vector searches skip such rows; pylance's scalar queries return them. Rows that two
+segments hold with the current value do no harm until the column is updated in place.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pennon.jobs.audit.rows import inspect
 from pennon.jobs.audit.targets import Subject
 from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.stale_values import shared_fragments
-from pennon.text import plural
+from pennon.wording import plural
 
 REWRITTEN = "`pennon optimize` or `pennon audit --repair` writes the segment without them"
 
 
 @dataclass
 class _Shared:
-    """A segment and the fragments of others that it holds; `old` rows of them were found to have another value."""
+    """A segment and the fragments of others whose rows it holds; `old` of these rows have another value."""
 
     suspect: Suspect
     old: int = 0
@@ -53,7 +53,7 @@ def check_owners(
     reuse: FragmentReuse | None,
     memory_bytes: int,
 ) -> list[Finding]:
-    """Of the segments under audit."""
+    """Check the audited segments."""
     held: dict[str, BitMap] = {}
     for index in indices:
         held |= shared_fragments(snapshot, index.segments, reuse) if len(index.segments) > 1 else {}
@@ -71,7 +71,7 @@ def check_owners(
 
 
 def _count_old_rows(engine: Engine, snapshot: Snapshot, found: Sequence[_Shared], memory_bytes: int) -> None:
-    """Some fragments at a time, until each segment has shown an old row or has none."""
+    """Compare some fragments at a time, until an old row is found in each segment or all are compared."""
     most = max((len(shared.suspect.fragments) for shared in found), default=0)
     for start in range(0, most, EXAMINED_FRAGMENTS):
         parts = [

@@ -1,6 +1,6 @@
-"""Put right what an audit found: segments built from the data in place of wrong ones, senseless moves left out.
+"""Repair the findings of an audit: rebuild wrong segments from the data, and remove an invalid Fragment Reuse Index.
 
-Every index is committed by itself, and nothing but what was found wrong leaves the table.
+Every index is committed separately, and only segments with findings are removed from the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pennon.errors import CommitConflict, InvalidArgument, PennonError
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment, group_segments
 from pennon.format.snapshot import Snapshot
-from pennon.index.fragment_reuse.coverage import effective_coverage
+from pennon.index.fragment_reuse.coverage import changed_in_place, effective_coverage
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.jobs.audit.report import Action, Finding
 from pennon.jobs.kinds import PlanContext
@@ -31,9 +31,10 @@ from pennon.jobs.shared.retry import attempts
 def repair(
     engine: Engine, snapshot: Snapshot, findings: Sequence[Finding], memory_bytes: int
 ) -> tuple[Snapshot, dict[str, str]]:
-    """Do what the findings ask for. Returns the newest version, and by index why it was not: empty if it was."""
+    """Execute the actions of the findings. Returns the newest version and, by index, why it was not repaired: empty if
+    it was."""
     if any(finding.action is Action.FORGET_MOVES for finding in findings):
-        return _forget_moves(engine, snapshot, memory_bytes)
+        return _remove_fragment_reuse(engine, snapshot, memory_bytes)
     newest, outcome = snapshot, dict[str, str]()
     for index in group_segments(snapshot.manifest.segments):
         mine = [f for f in findings if f.index == index.name and f.action is not None]
@@ -51,8 +52,8 @@ def repair(
 def _rebuild(
     engine: Engine, context: PlanContext, segments: Sequence[IndexSegment], wrong: set[str], *, retrain: bool
 ) -> Snapshot:
-    """One segment in place of the wrong ones. Where a valid one holds old values of what the new one would cover, it
-    has to go too."""
+    """Build one segment in place of the wrong ones. A valid one that holds old values of fragments of the new one is
+    replaced too."""
     leaving = [segment for segment in segments if segment.uuid in wrong]
     staying = [segment for segment in segments if segment.uuid not in wrong]
     try:
@@ -74,6 +75,8 @@ def _replace(
     snapshot, name, jobs = context.snapshot, leaving[0].name, jobs_of(leaving[0])
     reuse = read_fragment_reuse(snapshot)
     covered = BitMap().union(*(effective_coverage(s, snapshot, reuse, (*leaving, *staying)) for s in leaving))
+    live = snapshot.manifest.live
+    covered |= BitMap().union(*(changed_in_place(s, snapshot, BitMap(s.fragments) & live) for s in leaving))
     covered -= BitMap().union(*(effective_coverage(s, snapshot, reuse, (*leaving, *staying)) for s in staying))
     if not covered and staying:
         return commit_change(snapshot, ReplaceSegments.of(name, [], leaving))
@@ -83,9 +86,9 @@ def _replace(
         return commit_change(snapshot, ReplaceSegments.of(name, [segment], leaving))
 
 
-def _forget_moves(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, dict[str, str]]:
-    """Without the Fragment Reuse Index the rows that files name by old addresses cannot be found. So segments lose
-    their coverage in the transaction that removes it, and are built from the data."""
+def _remove_fragment_reuse(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, dict[str, str]]:
+    """Without the Fragment Reuse Index, rows that files list by old addresses cannot be found. So the transaction that
+    removes it also clears the coverage of all segments, and they are rebuilt from the data."""
     bare = _without_reuse(snapshot)
     names = [index.name for index in group_segments(bare.manifest.segments)]
     plan = plan_optimize(PlanContext.of(engine, bare, memory_bytes))
@@ -101,6 +104,7 @@ def _without_reuse(snapshot: Snapshot) -> Snapshot:
                 return base
             emptied = [replace(segment, fragments=FrozenBitMap()) for segment in base.manifest.user_segments]
             committed = commit_segments(base, emptied, [entry])
-            log_commit(committed, change, added=len(emptied), removed=1)
+            names = [segment.name for segment in emptied]
+            log_commit(committed, change, names, added=len(emptied), removed=1)
             return committed
     raise AssertionError("unreachable: the last attempt returns or raises")

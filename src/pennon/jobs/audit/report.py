@@ -1,11 +1,13 @@
-"""What an audit found: each thing with its weight, its figures and what to do about it."""
+"""The report of an audit: findings with severity, figures and remedy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pennon.text import in_lines, plural
+from pennon.display import Displayed
+from pennon.wording import in_lines, plural
 
 
 class Severity(StrEnum):
@@ -15,8 +17,8 @@ class Severity(StrEnum):
 
 
 class Action(StrEnum):
-    """What a repair does. Segments are built from the data, with their models or with models trained again; moves that
-    make no sense are forgotten together with the coverage that depends on them."""
+    """The action of a repair. Segments are rebuilt from the data, with their models or with new ones; an invalid
+    Fragment Reuse Index is removed together with the coverage that depends on it."""
 
     REBUILD = "rebuild"
     RETRAIN = "retrain"
@@ -24,8 +26,9 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
-    """`action` is what a repair would do, None where there is nothing it could. `index` is None of the table itself."""
+class Finding(Displayed):
+    """`action` is the action of a repair; None if it cannot help. `index` is None for findings about the table.
+    `figures` are the numbers in `problem`."""
 
     severity: Severity
     index: str | None
@@ -33,8 +36,10 @@ class Finding:
     problem: str
     remedy: str
     action: Action | None = None
+    figures: Mapping[str, float] = field(default_factory=dict[str, float], compare=False)
 
     def to_dict(self) -> dict[str, object]:
+        """For JSON."""
         return {
             "severity": self.severity.value,
             "index": self.index,
@@ -42,10 +47,12 @@ class Finding:
             "problem": self.problem,
             "remedy": self.remedy,
             "action": self.action.value if self.action else None,
+            "figures": dict(self.figures),
         }
 
     @property
     def what(self) -> str:
+        """The problem in one line, with its index and segments."""
         where = f"{self.index}: " if self.index else ""
         which = f" (segment {', '.join(uuid[:8] for uuid in self.segments)})" if self.segments else ""
         return f"{where}{self.problem}{which}"
@@ -55,9 +62,9 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class AuditReport:
-    """`rows_compared` are those of the table, once for each column and way to measure it. `findings` are what is still
-    so; `repaired` is what was, until this audit built the segments again."""
+class AuditReport(Displayed):
+    """`rows_compared` counts rows of the table once per column and metric. `findings` are the remaining ones;
+    `repaired` are those that this audit repaired."""
 
     table: str
     version: int
@@ -71,15 +78,23 @@ class AuditReport:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
+        """Findings that make answers wrong or slow, and that a repair can put right."""
         return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
 
     @property
     def ok(self) -> bool:
-        """Whether every index agrees with the table, as far as it was looked at."""
+        """Whether every index agrees with the table, in all fragments that were checked."""
         return not self.errors
 
+    @property
+    def status(self) -> str:
+        """`ok`, `repaired` where errors were and none is left, or `errors`."""
+        return ("repaired" if self.repaired else "ok") if self.ok else "errors"
+
     def to_dict(self) -> dict[str, object]:
+        """For JSON."""
         return {
+            "status": self.status,
             "table": self.table,
             "version": self.version,
             "ok": self.ok,
@@ -94,8 +109,8 @@ class AuditReport:
 
     def __str__(self) -> str:
         share = "" if self.sample >= 1 else f", {self.sample:.0%} of the fragments"
-        looked = f"{plural(self.indices, 'index', 'indices')}, {plural(self.segments, 'segment')}"
-        lines = [f"{looked}, {plural(self.rows_compared, 'row')} compared{share} in {self.seconds:.1f} s"]
+        scope = f"{plural(self.indices, 'index', 'indices')}, {plural(self.segments, 'segment')}"
+        lines = [f"{scope}, {plural(self.rows_compared, 'row')} compared{share} in {self.seconds:.1f} s"]
         lines += [f"repaired  {finding.what}" for finding in self.repaired]
         lines += map(str, self.findings)
         if self.ok:

@@ -1,6 +1,6 @@
-"""The two sides of an audit: rows as a segment answers them, and rows as the table has them, as facts.
+"""The two sides of an audit: the rows that a segment returns, and the rows of the table, as facts.
 
-Both are read twice at most: once to be added up, and again, where sums differ, to be told one from another.
+Both are read at most twice: once to compute sums and, if those differ, again to compare rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Checked:
 
 
 def inspect(pin: Pin, subject: Subject) -> Inspected:
-    """Task: whether files are there and open, and how to cut the segment into pieces of about equal work."""
+    """Task: check that files exist and open, and cut the segment into pieces of about equal work."""
     try:
         check_files(pin, subject.segment)
         weights, view = jobs_of(subject.segment).audit.inspect(pin, subject)
@@ -37,7 +37,7 @@ def inspect(pin: Pin, subject: Subject) -> Inspected:
 
 
 def check_piece(pin: Pin, piece: Piece) -> Checked:
-    """Task: damage is a finding and no failure."""
+    """Task: check a piece; damage is a finding, not a failure."""
     try:
         return Checked(*jobs_of(piece.subject.segment).audit.check(pin, piece))
     except DamagedFile as error:
@@ -45,17 +45,17 @@ def check_piece(pin: Pin, piece: Piece) -> Checked:
 
 
 def stored_rows(pin: Pin, piece: Piece) -> Iterator[tuple[Addresses, Facts]]:
-    """What queries would find of a piece, under today's addresses. May raise DamagedFile."""
+    """The rows of a piece that queries would find, by current addresses. May raise DamagedFile."""
     return jobs_of(piece.subject.segment).audit.stored_rows(pin, piece)
 
 
 def table_rows(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Addresses, Facts]]:
-    """What indices over the column should hold of a slice."""
+    """The rows of a slice that indices on the column should contain."""
     return view.read(pin, view, part)
 
 
 def sum_table(pin: Pin, task: tuple[View, ScanSlice]) -> Sums:
-    """Task: one slice of the table."""
+    """Task: the sums of one slice of the table."""
     view, part = task
     sums = Sums.over(part.fragments)
     for addresses, facts in table_rows(pin, view, part):

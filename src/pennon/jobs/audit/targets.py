@@ -1,4 +1,4 @@
-"""What an audit looks at: segments, cut into pieces of about equal work, and the columns they are compared with."""
+"""The targets of an audit: segments, cut into pieces of about equal work, and the columns they are compared with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pennon.jobs.shared.tasks import ROWS_PER_TASK
 
 @dataclass(frozen=True)
 class Subject:
-    """A segment under audit and the fragments to compare. `stores_addresses` is what its ids are."""
+    """A segment to audit and the fragments to compare. `stores_addresses` is the form of its ids."""
 
     segment: IndexSegment
     column: str
@@ -43,8 +43,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class View:
-    """Rows of a column that indices hold. `read` scans them as facts, for the kind that knows `detail`. A row may have
-    `several` facts, such as one for each token of a text."""
+    """Rows of a column that indices contain. `read` scans them as facts; `detail` is an argument of the kind. A row may
+    have `several` facts, such as one for each token of a text."""
 
     column: str
     read: Callable[[Pin, View, ScanSlice], Iterator[tuple[Addresses, Facts]]]
@@ -54,7 +54,7 @@ class View:
 
 @dataclass(frozen=True)
 class Inspected:
-    """What the metadata in a segment's files says, or why that makes no sense. `skipped` is no damage."""
+    """The metadata in a segment's files, or the reason why it is invalid. `skipped` is not damage."""
 
     pieces: tuple[Piece, ...] = ()
     view: View | None = None
@@ -63,19 +63,20 @@ class Inspected:
 
 
 class Answered:
-    """Which stored rows count: those a query over the segment would take, in the fragments that are compared."""
+    """Selects the stored rows to compare: those that a query over the segment would return, in the compared
+    fragments."""
 
     def __init__(self, pin: Pin, subject: Subject) -> None:
         snapshot = pin.open()
         self._locate = None if subject.stores_addresses else snapshot.address_of_id.locate
         self._reuse = read_fragment_reuse(snapshot) if subject.stores_addresses else None
-        # By fragment id; the last place stands for all ids beyond.
+        # By fragment id; the last entry is for all higher ids.
         self._compared = np.zeros(max(subject.fragments, default=0) + 2, dtype=np.bool_)
         self._compared[list(subject.fragments)] = True
         self._deleted = snapshot.deleted_addresses(BitMap(subject.fragments))
 
     def locate(self, ids: Addresses) -> tuple[Addresses, npt.NDArray[np.bool_]]:
-        """Today's address of each stored id, and whether it counts."""
+        """The current address of each stored id, and whether it counts."""
         addresses, kept = ids, np.ones(len(ids), dtype=np.bool_)
         if self._locate is not None:
             addresses, kept = self._locate(ids)
@@ -89,12 +90,12 @@ class Answered:
 
 @lru_cache(maxsize=8)
 def answered_by(pin: Pin, subject: Subject) -> Answered:
-    """Set up once per process."""
+    """Opened once per process."""
     return Answered(pin, subject)
 
 
 def check_files(pin: Pin, segment: IndexSegment) -> None:
-    """DamagedFile where a file the manifest names is missing or has another size than recorded."""
+    """Raises DamagedFile if a file of the manifest is missing or its size differs from the record."""
     damage = file_damage(pin.open().store, segment)
     if damage is not None:
         raise DamagedFile(damage)
@@ -112,7 +113,7 @@ def cut_pieces(subject: Subject, weights: npt.NDArray[np.integer]) -> tuple[Piec
 
 @dataclass
 class CodeTally:
-    """Rows whose codes were looked at, and wrong ones by fragment."""
+    """The number of rows whose codes were checked, and of wrong ones by fragment."""
 
     rows: int = 0
     wrong: dict[int, int] = field(default_factory=dict)

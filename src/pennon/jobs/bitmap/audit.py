@@ -1,6 +1,7 @@
-"""The rows of a bitmap index, as an audit compares them: every value of every row, by page.
+"""The audit of a bitmap index: compares every value of every row, by page.
 
-A row of lists has a fact for each label, and one if the list is NULL; an empty list has none, in the table neither.
+A row of lists has a fact for each label, and one if the list is NULL; an empty list has none, neither in the index nor
+in the table.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from pennon.engine import Engine
 from pennon.format.addresses import Addresses
 from pennon.format.rows import ScanSlice
-from pennon.format.snapshot import Pin, Snapshot
+from pennon.format.snapshot import Pin
 from pennon.index.bitmap.files import BitmapFile
 from pennon.index.bitmap.kind import BitmapKind
 from pennon.index.bitmap.row_map import Maps, listed
-from pennon.jobs.audit.checksums import Facts, Sums, facts_of, facts_of_hashes
-from pennon.jobs.audit.targets import Answered, CodeTally, Piece, Subject, View, answered_by
+from pennon.jobs.audit.checksums import Facts, facts_of, facts_of_hashes
+from pennon.jobs.audit.targets import Answered, Piece, Subject, View, answered_by
 from pennon.jobs.bitmap.scan import elements_of
+from pennon.jobs.kinds import ExactAudit
 
 NULL_LIST = np.uint64(0xD1B5_4A32_D192_ED03)
 
 
 @dataclass(frozen=True)
-class BitmapAudit:
+class BitmapAudit(ExactAudit):
     kind: BitmapKind
     scalar: bool = True
 
     def inspect(self, pin: Pin, subject: Subject) -> tuple[npt.NDArray[np.integer[Any]], View]:
-        """The map of NULL lists is a part of its own, behind the pages."""
+        """The map of NULL lists is a separate part after the pages."""
         file = self._file(pin, subject)
         pages = file.pages
         ids = pages.ids
@@ -56,15 +57,6 @@ class BitmapAudit:
                 yield addresses[kept], facts_of(addresses[kept], values)
         if piece.stop > pages and self.kind.over_lists:
             yield from _null_lists(answered, self.kind.list_nulls(file), file.where)
-
-    def check(self, pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
-        sums = Sums.over(piece.subject.fragments)
-        for addresses, facts in self.stored_rows(pin, piece):
-            sums.add(addresses, facts)
-        return sums.filled(), CodeTally()
-
-    def recall(self, engine: Engine, snapshot: Snapshot, index: str, view: View, queries: int) -> None:
-        return None
 
     def _file(self, pin: Pin, subject: Subject) -> BitmapFile:
         snapshot = pin.open()

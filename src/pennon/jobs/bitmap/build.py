@@ -23,7 +23,7 @@ from pennon.jobs.bitmap.scan import read_groups
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
 
 SAMPLE_PER_RANGE = 256
-# Where parts go: the rows whose list is NULL, and from there on ranges of values.
+# Destinations of parts: the rows whose list is NULL, then ranges of values.
 LIST_NULLS, FIRST_RANGE = 0, 1
 
 
@@ -31,6 +31,10 @@ def build_bitmap(engine: Engine, snapshot: Snapshot, plan: BitmapPlan) -> IndexS
     """Write the file of one segment; the caller commits it."""
     if plan.single_task:
         [written] = engine.map("build", partial(_build_whole, plan), plan.slices, rows=plan.rows)
+    elif plan.single_range:
+        group, merge = partial(_group_slice, plan, _pivots(snapshot, plan)), partial(_merge_whole, plan)
+        exchanged = engine.exchange("build", group, plan.slices, merge, FIRST_RANGE + 1, rows=plan.rows)
+        written = exchanged.reduced[FIRST_RANGE]
     else:
         with scratch_directory(snapshot.store) as scratch:
             pivots = _pivots(snapshot, plan)
@@ -71,11 +75,20 @@ def _group_slice(plan: BitmapPlan, pivots: pa.Array, part: ScanSlice) -> Generat
             yield LIST_NULLS, Keyed.of_rows(nulls, list_nulls).to_batch()
 
 
+def _merge_whole(plan: BitmapPlan, number: int, batches: Iterator[pa.RecordBatch]) -> WrittenSegment:
+    """The only reduce task: join the maps of each value, and write the file of the segment."""
+    return write_segment(plan.pin.open(), plan.kind, plan.key_type, _merged(plan, batches), None)
+
+
 def _merge_range(plan: BitmapPlan, scratch: str, number: int, batches: Iterator[pa.RecordBatch]) -> Part:
-    """Reduce task: join the maps of each value of a range, and write them under a name of this attempt alone."""
+    """Reduce task: join the maps of each value of a range, and write them under a name unique to this attempt."""
+    return write_part(plan.pin.open(), scratch, number, plan.key_type, _merged(plan, batches))
+
+
+def _merged(plan: BitmapPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Keyed]:
     kept = buffered(batches, plan.memory_bytes // MERGE_COPIES)
     sources = [HeldSource(Keyed.of_batch(batch)) for batch in kept]
-    return write_part(plan.pin.open(), scratch, number, plan.key_type, merge_keyed(sources, plan.where))
+    yield from merge_keyed(sources, plan.where)
 
 
 def _join(plan: BitmapPlan, scratch: str, parts: dict[int, Part]) -> WrittenSegment:

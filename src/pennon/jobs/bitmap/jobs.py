@@ -1,4 +1,4 @@
-"""The work on bitmap indices."""
+"""The jobs of bitmap indices."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from pennon.jobs.bitmap.audit import BitmapAudit
 from pennon.jobs.bitmap.build import build_bitmap
 from pennon.jobs.bitmap.merge import BitmapMerge, merge_bitmap, plan_bitmap_merge
 from pennon.jobs.bitmap.plan import BitmapPlan, plan_bitmap
-from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
+from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext
 from pennon.jobs.shared.remap import RemapPlan
 
 
 @dataclass(frozen=True)
-class BitmapJobs:
+class BitmapJobs(JobsDefaults):
     kind: BitmapKind
-    models_in_files: bool = False
 
     @property
     def audit(self) -> BitmapAudit:
@@ -30,26 +29,12 @@ class BitmapJobs:
     def plan(self, snapshot: Snapshot, column: str, options: IndexOptions, request: BuildRequest) -> BitmapPlan:
         return plan_bitmap(snapshot, self.kind, column, request)
 
-    def misfit(self, snapshot: Snapshot, plan: BitmapPlan, other: IndexSegment) -> str | None:
-        return None
-
     def plan_like(
         self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
     ) -> BitmapPlan:
-        # No fragments at all are those of an empty table.
+        # No fragments: an empty table.
         request = BuildRequest(like.name, fragments or None, context.parallelism, context.memory_bytes)
         return plan_bitmap(context.snapshot, self.kind, context.column_of(like).path, request)
-
-    def plan_rebuild(
-        self,
-        context: PlanContext,
-        leaving: Sequence[IndexSegment],
-        staying: Sequence[IndexSegment],
-        fragments: Sequence[int],
-        *,
-        retrain: bool,
-    ) -> BitmapPlan:
-        return self.plan_like(context, (*staying, *leaving)[0], fragments)
 
     def plan_merge(self, context: PlanContext, request: MergeRequest) -> BitmapMerge:
         snapshot, like, delta = context.snapshot, request.largest, request.delta
@@ -71,6 +56,3 @@ class BitmapJobs:
 
     def merge(self, engine: Engine, snapshot: Snapshot, plan: BitmapMerge) -> IndexSegment:
         return merge_bitmap(engine, snapshot, plan)
-
-    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> None:
-        return None

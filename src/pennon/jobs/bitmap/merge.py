@@ -1,6 +1,6 @@
-"""Merge segments of bitmap indices: the maps of every value of all of them, under the ids their rows have by now.
+"""Merge segments of bitmap indices: the maps of every value of all of them, under the current ids of their rows.
 
-Maps of different fragments are copied into one as they are, where no id changes. A small merge is one task; a large one
+Maps of different fragments are copied into one unchanged if no id changes. A small merge is one task; a large one
 is cut into ranges of values, whose parts a last task writes into one file.
 """
 
@@ -25,17 +25,17 @@ from pennon.index.bitmap.stored import StoredSource
 from pennon.jobs.bitmap.parts import Part, WrittenSegment, finish, read_part, write_part, write_segment
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
 # Bytes of the files that one task merges.
 TASK_BYTES = 64 << 20
-# What a task holds: keys of all sources, and the maps that it works on as stored, as ids and joined.
+# Memory of a task: keys of all sources, and the maps in work as stored, as ids and joined.
 WORKING_BYTES = 192 << 20
 
 
 @dataclass(frozen=True)
 class BitmapMerge:
-    """What a merge will do, known before it does anything."""
+    """The plan of a merge."""
 
     remap_plan: RemapPlan
     kind: BitmapKind
@@ -85,7 +85,7 @@ def plan_bitmap_merge(
     delta_rows: int | None = None,
     delta_bytes: int = 0,
 ) -> BitmapMerge:
-    """By the sizes of the files alone."""
+    """Plan by the sizes of the files alone."""
     stored = sum(source.segment.file_sizes.get(FILE) or 0 for source in remap_plan.sources)
     return BitmapMerge(
         remap_plan=remap_plan,

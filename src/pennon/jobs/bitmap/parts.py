@@ -1,4 +1,4 @@
-"""Files of bitmap indices as tasks write them: parts in a directory of the job, and the one file of a segment."""
+"""Files that tasks of bitmap jobs write: parts in a directory of the job, and the single file of a segment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WrittenSegment:
 
 
 def write_part(snapshot: Snapshot, scratch: str, number: int, key_type: pa.DataType, keyed: Iterable[Keyed]) -> Part:
-    """Under a name that no other attempt has."""
+    """Write a part under a name unique to this attempt."""
     name = f"{number}_{secrets.token_hex(8)}.lance"
     file = write_bitmaps(snapshot.store, scratch, key_type, keyed, snapshot.storage_version, name=name).file
     return Part(name, file.size_bytes)
@@ -51,7 +51,8 @@ def read_part(snapshot: Snapshot, scratch: str, part: Part, key_type: pa.DataTyp
 def write_segment(
     snapshot: Snapshot, kind: BitmapKind, key_type: pa.DataType, keyed: Iterable[Keyed], list_nulls: bytes | None
 ) -> WrittenSegment:
-    """The file of a segment, in a directory that no other attempt has. `kind` decides whether NULL lists are in it."""
+    """Write the file of a segment, in a directory unique to this attempt. `kind` decides whether it includes NULL
+    lists."""
     uuid = str(uuid4())
     with delete_on_failure(snapshot.store, uuid):
         nulls = list_nulls if kind.over_lists else None
@@ -64,7 +65,7 @@ def write_segment(
 def finish(
     snapshot: Snapshot, kind: BitmapKind, name: str, field_id: int, fragments: Iterable[int], written: WrittenSegment
 ) -> IndexSegment:
-    """Record what the segment holds, and describe it."""
+    """Record the contents of the segment, and describe it."""
     covered = BitMap(fragments)
     contents = write_contents(snapshot.store, written.uuid, covered, snapshot.manifest.next_row_id)
     return IndexSegment(

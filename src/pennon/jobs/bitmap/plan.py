@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import ScanSlice
@@ -16,22 +17,22 @@ from pennon.index.bitmap.kind import BitmapKind
 from pennon.index.value_order import exchange_type
 from pennon.jobs.kinds import BuildRequest
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 SAMPLE_ROWS = 4096
-# Copies of a row alive at once while a task groups: as scanned, joined, codes, ids in order, maps.
+# Copies of a row in memory at once while a task groups: as scanned, joined, codes, ids in order, maps.
 GROUP_COPIES = 6
-# Copies of keys and maps alive at once where the parts of a range are merged.
+# Copies of keys and maps in memory at once while the parts of a range are merged.
 MERGE_COPIES = 3
 # Bytes of a range of values. The maps of one range are merged by one task.
 RANGE_BYTES = 128 << 20
-# A map of a single row, and a row in a map of many.
+# Bytes of a map of a single row, and of a row in a map of many.
 MAP_BYTES, ID_BYTES = 30, 2
 
 
 @dataclass(frozen=True)
-class BitmapPlan:
-    """What a build will do, known before it does anything."""
+class BitmapPlan(Displayed):
+    """The plan of a build."""
 
     pin: Pin
     kind: BitmapKind
@@ -58,12 +59,17 @@ class BitmapPlan:
         return len(self.slices) <= 1
 
     @property
+    def single_range(self) -> bool:
+        """Whether one task gets all there is to be written. NULL lists go to another one than labels."""
+        return self.ranges == 1 and not self.kind.over_lists and self.rows > 0
+
+    @property
     def tasks(self) -> int:
         return len(self.slices)
 
     @property
     def task_memory_bytes(self) -> int:
-        """The most a task is expected to hold."""
+        """The expected peak memory of a task."""
         grouped = min(self.rows, self.run_rows) * self.row_bytes * GROUP_COPIES
         return max(grouped, self.index_bytes // self.ranges * MERGE_COPIES)
 
@@ -97,7 +103,7 @@ class BitmapPlan:
 
 
 def plan_bitmap(snapshot: Snapshot, kind: BitmapKind, column_path: str, request: BuildRequest) -> BitmapPlan:
-    """UnsupportedColumn where a column of this type cannot have the index."""
+    """Raises UnsupportedColumn if the index does not support columns of this type."""
     column = _indexable_column(snapshot, kind, column_path)
     fragments = chosen_fragments(snapshot, request.fragment_ids)
     rows = sum(f.live_rows for f in fragments)
@@ -136,15 +142,15 @@ def _indexable_column(snapshot: Snapshot, kind: BitmapKind, path: str) -> Column
 
 
 def _measured(snapshot: Snapshot, kind: BitmapKind, column: Column, fragments: Sequence[Fragment]) -> tuple[int, float]:
-    """Bytes of the values of a row and their ids, and about how many rows share a value, from a few rows."""
+    """Bytes of the values of a row and their ids, and the approximate number of rows per value, from a few rows."""
     sample = snapshot.sample_column(column, [f.id for f in fragments], SAMPLE_ROWS, seed=0)
     values = kind.elements(sample)
     if not len(values):
         return 16, 1.0
-    spelled = values.cast(exchange_type(values.type))
-    row_bytes = -(-spelled.nbytes // len(sample)) + 16 * -(-len(values) // len(sample))
-    if pa.types.is_floating(spelled.type) or pa.types.is_decimal(spelled.type):
-        spelled = spelled.view(pa.binary(spelled.type.bit_width // 8))
-    # Where values come twice in a sample, each of them comes in many rows of the table.
-    distinct = len(spelled.unique()) / len(spelled)
-    return row_bytes, 1.0 if distinct > 0.9 else len(sample) / max(1.0, len(spelled.unique()))
+    expanded = values.cast(exchange_type(values.type))
+    row_bytes = -(-expanded.nbytes // len(sample)) + 16 * -(-len(values) // len(sample))
+    if pa.types.is_floating(expanded.type) or pa.types.is_decimal(expanded.type):
+        expanded = expanded.view(pa.binary(expanded.type.bit_width // 8))
+    # If values repeat in a sample, each of them is in many rows of the table.
+    distinct = len(expanded.unique()) / len(expanded)
+    return row_bytes, 1.0 if distinct > 0.9 else len(sample) / max(1.0, len(expanded.unique()))

@@ -1,4 +1,4 @@
-"""The rows of a column as a bitmap index holds them: values and ids, lists as their elements."""
+"""The rows of a column in the form of a bitmap index: values and ids, lists as their elements."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from pennon.jobs.bitmap.plan import BitmapPlan
 
 @dataclass(frozen=True, eq=False)
 class Elements:
-    """Values of the exchange type and the id of the row of each; and the ids of rows without any because their list is
-    NULL."""
+    """Values of the exchange type with the id of the row of each, and the ids of rows whose list is NULL."""
 
     values: pa.Array
     ids: Addresses
@@ -28,7 +27,8 @@ class Elements:
 
 
 def read_groups(plan: BitmapPlan, part: ScanSlice) -> Iterator[tuple[Keyed, Addresses]]:
-    """The rows of a slice grouped by value, and the ids of NULL lists; as many rows at once as a task may hold."""
+    """The rows of a slice grouped by value, and the ids of NULL lists; a number of rows at once that fits into the
+    memory of a task."""
     held: list[Elements] = []
     rows = 0
     for elements in read_elements(plan, part):
@@ -48,13 +48,13 @@ def read_elements(plan: BitmapPlan, part: ScanSlice) -> Iterator[Elements]:
 
 
 def elements_of(elements: pa.Array, values: pa.Array, ids: Addresses) -> Elements:
-    """`elements` are the values themselves, or those of all lists one after another."""
-    spelled = elements.cast(exchange_type(elements.type))
+    """`elements` are the values themselves, or the elements of all lists one after another."""
+    expanded = elements.cast(exchange_type(elements.type))
     if elements is values:
-        return Elements(spelled, ids, ids[:0])
+        return Elements(expanded, ids, ids[:0])
     lengths = values.value_lengths().fill_null(0).to_numpy()
     is_null = values.is_null().to_numpy(zero_copy_only=False)
-    return Elements(spelled, np.repeat(ids, lengths), ids[is_null])
+    return Elements(expanded, np.repeat(ids, lengths), ids[is_null])
 
 
 def _ids(snapshot: Snapshot, addresses: Addresses) -> Addresses:

@@ -1,4 +1,4 @@
-"""The rows of a B-tree, as an audit compares them: every value, by page."""
+"""The audit of a B-tree: compares every value, by page."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.engine import Engine
 from pennon.format.addresses import Addresses
 from pennon.format.rows import ScanSlice
-from pennon.format.snapshot import Pin, Snapshot
+from pennon.format.snapshot import Pin
 from pennon.index.btree.pages import Run
 from pennon.index.btree.row_sequence import Cut, Sequence, Stretch
-from pennon.jobs.audit.checksums import Facts, Sums, facts_of
-from pennon.jobs.audit.targets import CodeTally, Piece, Subject, View, answered_by
+from pennon.jobs.audit.checksums import Facts, facts_of
+from pennon.jobs.audit.targets import Piece, Subject, View, answered_by
+from pennon.jobs.kinds import ExactAudit
 
 
 @dataclass(frozen=True)
-class BTreeAudit:
+class BTreeAudit(ExactAudit):
     scalar: bool = True
 
     def inspect(self, pin: Pin, subject: Subject) -> tuple[npt.NDArray[np.integer[Any]], View]:
@@ -34,15 +34,6 @@ class BTreeAudit:
             ids, values = _joined(run)
             addresses, kept = answered.locate(ids)
             yield addresses[kept], facts_of(addresses[kept], values.filter(pa.array(kept)))
-
-    def check(self, pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
-        sums = Sums.over(piece.subject.fragments)
-        for addresses, facts in self.stored_rows(pin, piece):
-            sums.add(addresses, facts)
-        return sums.filled(), CodeTally()
-
-    def recall(self, engine: Engine, snapshot: Snapshot, index: str, view: View, queries: int) -> None:
-        return None
 
 
 def read_values(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Addresses, Facts]]:

@@ -50,7 +50,7 @@ def build_btree(engine: Engine, snapshot: Snapshot, plan: BTreePlan) -> IndexSeg
 
 
 def _cut_slice(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Generator[tuple[int, pa.RecordBatch]]:
-    """Map task: the rows of a slice cut at the boundaries, and sorted where that pays here already."""
+    """Map task: the rows of a slice cut at the boundaries, and sorted if that is cheaper here than in the reducer."""
     for chunks in _scanned(plan, part):
         if plan.sorts_early:
             pieces = boundaries.cut(sort_run(chunks, plan.value_type))
@@ -61,19 +61,19 @@ def _cut_slice(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Gene
 
 
 def _reduce_range(plan: BTreePlan, uuid: str, number: int, batches: Iterator[pa.RecordBatch]) -> PageStats:
-    """Reduce task: put the pieces of one range in order and write its page file, under a name of this attempt alone."""
+    """Reduce task: merge the pieces of one range and write its page file, under a name unique to this attempt."""
     partition_id = number << 32 | secrets.randbits(32)
     rows = _merged(plan, batches) if plan.sorts_early else _sorted(plan, batches)
     return _write_range(plan, uuid, page_file_name(partition_id), partition_id, guard(rows))
 
 
 def _merged(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
-    """Sorted pieces in order; they stay in memory as far as they fit."""
+    """Merge sorted pieces; they stay in memory if they fit."""
     return merge_runs([Run.from_batch(batch) for batch in buffered(batches, plan.memory_bytes // MERGE_COPIES)])
 
 
 def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
-    """Unsorted pieces in order: sorted at once, or if they are too many, by as many as fit, and merged."""
+    """Sort pieces: all at once, or if they do not fit, in groups that fit, which are then merged."""
     parts = batched_by_bytes(batches, plan.memory_bytes // SORT_COPIES)
     pieces = [Run.from_batch(batch) for batch in next(parts, ())]
     second = next(parts, None)
@@ -93,7 +93,7 @@ def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]
 
 
 def _build_whole(plan: BTreePlan, part: ScanSlice) -> tuple[str, list[PageStats]]:
-    """The only task of a small build: sort everything, cut by position. The attempt has a directory of its own."""
+    """The only task of a small build: sort everything, cut by position. Each attempt has its own directory."""
     uuid = segment_uuid(plan.fragments)
     with delete_on_failure(plan.pin.open().store, uuid):
         rows = merge_runs([sort_run(chunks, plan.value_type) for chunks in _scanned(plan, part)])
@@ -108,7 +108,7 @@ def _build_whole(plan: BTreePlan, part: ScanSlice) -> tuple[str, list[PageStats]
 
 
 def _scanned(plan: BTreePlan, part: ScanSlice) -> Iterator[list[tuple[pa.Array, Addresses]]]:
-    """The rows of a slice, as many at once as a task may sort."""
+    """The rows of a slice, in groups that a task may sort at once."""
     snapshot = plan.pin.open()
     chunks: list[tuple[pa.Array, Addresses]] = []
     held = 0
@@ -164,7 +164,7 @@ def _sample(engine: Engine, snapshot: Snapshot, plan: BTreePlan) -> pa.Array:
 
 
 def _sample_fragments(plan: BTreePlan, fragments: Sequence[int]) -> pa.Array:
-    """A group's share of the sample, by its rows."""
+    """The share of the sample of a group of fragments, proportional to its rows."""
     snapshot = plan.pin.open()
     share = snapshot.manifest.rows_in(BitMap(fragments)) / plan.rows
     rows = max(1, round(plan.sample_rows * share))
@@ -172,7 +172,7 @@ def _sample_fragments(plan: BTreePlan, fragments: Sequence[int]) -> pa.Array:
 
 
 def _finish(snapshot: Snapshot, plan: BTreePlan, uuid: str, parts: list[PageStats]) -> IndexSegment:
-    """Check what the tasks report, join the lookups, and describe the segment."""
+    """Check the reports of the tasks, join the lookups, and describe the segment."""
     ranged = [part.file.path for part in parts] != [PLAIN_PAGE_FILE]
     rows = sum(part.rows for part in parts) - (GUARD_ROWS * len(parts) if ranged else 0)
     if rows != plan.rows:

@@ -1,4 +1,4 @@
-"""The work on B-trees."""
+"""The jobs of B-trees."""
 
 from __future__ import annotations
 
@@ -18,19 +18,15 @@ from pennon.jobs.btree.build import build_btree
 from pennon.jobs.btree.merge import merge_btree
 from pennon.jobs.btree.plan import BTreePlan, plan_btree
 from pennon.jobs.btree.plan_merge import BTreeMerge, plan_btree_merge
-from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
+from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext
 from pennon.jobs.shared.remap import RemapPlan
 
 
-class BTreeJobs:
+class BTreeJobs(JobsDefaults):
     audit = BTreeAudit()
-    models_in_files = False
 
     def plan(self, snapshot: Snapshot, column: str, options: BTree, request: BuildRequest) -> BTreePlan:
         return plan_btree(snapshot, column, options, **asdict(request))
-
-    def misfit(self, snapshot: Snapshot, plan: BTreePlan, other: IndexSegment) -> str | None:
-        return None
 
     def plan_like(
         self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
@@ -40,21 +36,10 @@ class BTreeJobs:
             context.column_of(like).path,
             _recorded_options(context, like),
             name=like.name,
-            fragment_ids=fragments or None,  # none at all: of an empty table
+            fragment_ids=fragments or None,  # no fragments: an empty table
             parallelism=context.parallelism,
             memory_bytes=context.memory_bytes,
         )
-
-    def plan_rebuild(
-        self,
-        context: PlanContext,
-        leaving: Sequence[IndexSegment],
-        staying: Sequence[IndexSegment],
-        fragments: Sequence[int],
-        *,
-        retrain: bool,
-    ) -> BTreePlan:
-        return self.plan_like(context, (*staying, *leaving)[0], fragments)
 
     def plan_merge(self, context: PlanContext, request: MergeRequest) -> BTreeMerge:
         snapshot, like = context.snapshot, request.largest
@@ -76,12 +61,9 @@ class BTreeJobs:
     def merge(self, engine: Engine, snapshot: Snapshot, plan: BTreeMerge) -> IndexSegment:
         return merge_btree(engine, snapshot, plan)
 
-    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> None:
-        return None
-
 
 def _recorded_options(context: PlanContext, segment: IndexSegment) -> BTree:
-    """The options that a segment was built with, as far as its files record them and can be read."""
+    """The options that a segment was built with, if its files record them and can be read."""
     size = segment.file_sizes.get(LOOKUP_FILE)
     try:
         file = LanceFile(context.snapshot.store, f"{segment.directory}/{LOOKUP_FILE}", size)

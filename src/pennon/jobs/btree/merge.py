@@ -1,7 +1,7 @@
-"""Merge B-tree segments: cut all of them at the same borders -> merge each range by itself -> join lookups.
+"""Merge B-tree segments: cut all of them at the same borders -> merge each range -> join lookups.
 
 Segments are sorted already, so nothing is exchanged: the task of a range reads its stretch of every segment. A range
-that is one page file as it stands, and nothing else, is copied where that is allowed.
+that is exactly one existing page file is copied if that is allowed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pennon.jobs.shared.cleanup import delete_on_failure
 
 @dataclass(frozen=True)
 class _Merged:
-    """What a task reports: rows taken over from the sources, and the file they are in, if there are any."""
+    """The report of a task: the number of rows kept from the sources, and their file, if there are any."""
 
     kept: int
     part: PageStats | None
@@ -41,9 +41,9 @@ class _Merged:
 
 def merge_btree(engine: Engine, snapshot: Snapshot, plan: BTreeMerge) -> IndexSegment:
     """Write the files of the merged segment; the caller commits it in place of its sources."""
-    # A task needs its own range only.
+    # A task needs only its own range.
     common = replace(plan, ranges=())
-    # The plan counts whole pages; fragments of a compaction under way are none of the table's yet.
+    # The plan counts full pages; fragments of a running compaction do not belong to the table yet.
     rows = sum(snapshot.manifest.rows_in(BitMap(source.coverage)) for source in plan.remap_plan.sources) or plan.rows
     if len(plan.ranges) == 1 and plan.ranges[0].whole is None:
         [(uuid, merged)] = engine.map("merge", partial(_merge_whole, common), plan.ranges, rows=rows)
@@ -57,7 +57,7 @@ def merge_btree(engine: Engine, snapshot: Snapshot, plan: BTreeMerge) -> IndexSe
 
 
 def _merge_whole(plan: BTreeMerge, part: MergeRange) -> tuple[str, _Merged]:
-    """The only task of a small merge. The attempt has a directory of its own."""
+    """The only task of a small merge. Each attempt has its own directory."""
     uuid = segment_uuid(plan.remap_plan.coverage)
     with delete_on_failure(plan.remap_plan.pin.open().store, uuid):
         rows = _Rows(plan, part.stretches)
@@ -66,7 +66,7 @@ def _merge_whole(plan: BTreeMerge, part: MergeRange) -> tuple[str, _Merged]:
 
 
 def _merge_range(plan: BTreeMerge, uuid: str, numbered: tuple[int, MergeRange]) -> _Merged:
-    """One range of all sources, in order, without rows that are gone; under a name of this attempt alone."""
+    """One range of all sources, sorted, without rows that no longer exist; under a name unique to this attempt."""
     number, part = numbered
     partition_id = number << 32 | secrets.randbits(32)
     if part.whole is not None:
@@ -85,7 +85,7 @@ def _merge_range(plan: BTreeMerge, uuid: str, numbered: tuple[int, MergeRange]) 
 def _copy(
     plan: BTreeMerge, uuid: str, partition_id: int, part: MergeRange, number: int, file: PageFile
 ) -> _Merged | None:
-    """The range as the file it already is; None when other sources have rows in it or the file has no guard row."""
+    """Copy a range that is already a file; None if other sources have rows in it or the file has no guard row."""
     others = {other: stretch for other, stretch in part.stretches.items() if other != number}
     sequence = open_sequence(plan.remap_plan.pin, plan.remap_plan.sources[number].segment, plan.value_type)
     rows = sequence.rows_if_guarded(file)
@@ -116,12 +116,12 @@ class _Rows:
         self.kept = 0
 
     def exist(self) -> bool:
-        """Whether there is any; reads no further than the first."""
+        """Whether there is any row; reads only up to the first."""
         return any(True for item in self._stretches.items() for _ in self._remapped(*item))
 
     def __iter__(self) -> Iterator[Run]:
         streams = [self._remapped(*item) for item in self._stretches.items()]
-        # The rows of one source are in order already and need not be held.
+        # The rows of one source are already sorted and need not be held in memory.
         return streams[0] if len(streams) == 1 else merge_runs([run for stream in streams for run in stream])
 
     def _remapped(self, number: int, stretch: Stretch) -> Iterator[Run]:
@@ -154,7 +154,7 @@ def _write(plan: BTreeMerge, uuid: str, file_name: str, partition_id: int, runs:
 
 
 def _finish(snapshot: Snapshot, plan: BTreeMerge, uuid: str, merged: Sequence[_Merged]) -> IndexSegment:
-    """Check what the tasks report, join the lookups, and describe the segment."""
+    """Check the reports of the tasks, join the lookups, and describe the segment."""
     parts = [done.part for done in merged if done.part is not None]
     if not parts:
         parts = [_write(plan, uuid, PLAIN_PAGE_FILE, 0, iter(()))]

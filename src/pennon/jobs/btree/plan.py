@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import ScanSlice
@@ -17,11 +18,11 @@ from pennon.index.btree.kind import BTREE
 from pennon.index.btree.options import BTree
 from pennon.index.value_order import has_keys
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 MAX_ROWS_PER_RANGE = 10_000_000
 RANGES_PER_CORE = 4
-# Enough for ranges within a few per cent of each other; more where more is cheap, fewer where there are many ranges.
+# Enough for ranges within a few percent of each other; more if that is cheap, fewer if there are many ranges.
 SAMPLES_PER_RANGE = 256
 # A sample this small is read by the driver; a larger one by executors.
 DRIVER_SAMPLE = 20_000
@@ -29,15 +30,15 @@ DRIVER_SAMPLE = 20_000
 SORT_COPIES = 6
 # Rows of a range as received, and the piece being merged.
 MERGE_COPIES = 3
-# Boundaries that strings are compared with one by one; with more of them sorting is cheaper.
+# The largest number of boundaries that strings are compared with one by one; with more, sorting is cheaper.
 MOST_COMPARED = 32
 # Blocks smaller than this many rows make the exchange slow, so tasks grow with the number of ranges.
 ROWS_PER_BLOCK = 16_384
 
 
 @dataclass(frozen=True)
-class BTreePlan:
-    """What a build will do, known before it does anything."""
+class BTreePlan(Displayed):
+    """The plan of a build."""
 
     pin: Pin
     column: str
@@ -62,13 +63,13 @@ class BTreePlan:
 
     @property
     def sorts_early(self) -> bool:
-        """Whether map tasks sort, so that reducers only merge. Strings are compared so dearly that they are sorted
-        once, by the reducer; to tell their range they are compared with every boundary, so there must be few."""
+        """Whether map tasks sort, so that reducers only merge. Comparing strings is so expensive that they are sorted
+        once, by the reducer; to find their range they are compared with every boundary, so there must be few."""
         return has_keys(self.value_type) or self.ranges > MOST_COMPARED
 
     @property
     def task_memory_bytes(self) -> int:
-        """The most a task is expected to hold."""
+        """The expected peak memory of a task."""
         mapped = min(self.rows, self.run_rows) * self.row_bytes * SORT_COPIES
         copies = MERGE_COPIES if self.sorts_early else SORT_COPIES
         reduced = self.rows // max(1, self.ranges) * self.row_bytes * copies
@@ -170,7 +171,7 @@ def _indexable_column(snapshot: Snapshot, path: str) -> Column:
     column = snapshot.column(path)
     if not column.is_leaf or not BTREE.supports(column.type):
         raise UnsupportedColumn(
-            f"column {path!r} of {snapshot.uri} has type {column.type}, which a B-tree cannot order",
+            f"column {path!r} of {snapshot.uri} has type {column.type}, which a B-tree does not support",
             "Index a column of numbers, strings, binaries, booleans, dates or times",
         )
     return column

@@ -1,4 +1,4 @@
-"""Plan the merge of B-tree segments: where to cut all of them, by their lookups alone."""
+"""Plan the merge of B-tree segments: choose the cuts from their lookups alone."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pennon.index.value_order import SortedValues, argsort, has_keys, same_value
 from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, MERGE_COPIES, RANGES_PER_CORE, SAMPLES_PER_RANGE, SORT_COPIES
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
-# A range of this many times the rows aimed at is split, neighbors with less than this share of them are joined.
+# A range of more than this many times the target rows is split; neighbors below this share of the target are joined.
 SPLIT_BEYOND = 1.5
-# Rows of a task, in units of those of a task that builds.
+# Rows of a merge task, in units of those of a build task.
 MERGED_PER_BUILT = 2
 JOIN_BELOW = 0.25
 
@@ -36,7 +36,7 @@ JOIN_BELOW = 0.25
 class MergeRange:
     """One task: the stretches of the sources that reach into a range, by the source's number.
 
-    `whole` names a page file (and its source) that may stand for the range, if the other stretches have no rows.
+    `whole` names a page file (and its source) that can be copied as the range if the other stretches have no rows.
     """
 
     stretches: dict[int, Stretch]
@@ -50,7 +50,7 @@ class MergeRange:
 
 @dataclass(frozen=True)
 class BTreeMerge:
-    """What a merge will do, known before it does anything. Rows are estimates, and rather too many."""
+    """The plan of a merge. Rows are estimates, rather too high."""
 
     remap_plan: RemapPlan
     field_id: int
@@ -61,7 +61,7 @@ class BTreeMerge:
     batch_size: int
     storage_version: str
     index_version: int
-    delta_rows: int | None = None  # of a segment that is built before the merge; not in the ranges yet
+    delta_rows: int | None = None  # rows of a segment that is built before the merge and not in the ranges yet
 
     @property
     def is_estimate(self) -> bool:
@@ -81,12 +81,12 @@ class BTreeMerge:
 
     @property
     def copied_ranges(self) -> int:
-        """Ranges that are copied at the least."""
+        """The minimum number of copied ranges."""
         return sum(part.is_untouched for part in self.ranges)
 
     @property
     def task_memory_bytes(self) -> int:
-        """The most a task is expected to hold; the rows of a single source stream through it."""
+        """The expected peak memory of a task; the rows of a single source are streamed."""
         merged = max((part.rows for part in self.ranges if len(part.stretches) > 1 or self.is_estimate), default=0)
         merged += -(-(self.delta_rows or 0) // self.tasks)
         return merged * self.row_bytes * _copies(self.value_type)
@@ -123,8 +123,8 @@ def plan_btree_merge(
     may_copy: bool,
     delta_rows: int | None = None,
 ) -> BTreeMerge:
-    """`may_copy`: the ids in the sources' files are today's and no value changed in place, so that files are right as
-    they are, but for rows that are gone."""
+    """`may_copy`: the ids in the sources' files are current and no value was updated in place, so that files are valid
+    as they are, except for rows that no longer exist."""
     planner = _Planner(snapshot, remap_plan, column.type, may_copy, delta_rows or 0)
     row_bytes = max(sequence.row_bytes for sequence in planner.sequences)
     most = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * _copies(column.type))))
@@ -138,20 +138,20 @@ def plan_btree_merge(
         row_bytes=row_bytes,
         batch_size=planner.batch_size,
         storage_version=snapshot.storage_version,
-        # Ids stay what they are: stable ids are those of version 0.
+        # Ids keep their form: version 0 has stable ids.
         index_version=BTREE.version_for(stable) if remap_plan.stores_addresses else 0,
         delta_rows=delta_rows,
     )
 
 
 def _copies(value_type: pa.DataType) -> int:
-    """Copies of a row alive at once; pieces of strings are large where they are merged by sorting."""
+    """Copies of a row in memory at once; strings are merged by sorting, in large pieces."""
     return MERGE_COPIES if has_keys(value_type) else SORT_COPIES
 
 
 @dataclass(frozen=True)
 class _Between:
-    """A range while it is planned, with the borders it lies between."""
+    """A range during planning, with its borders."""
 
     low: Border | None
     high: Border | None
@@ -159,7 +159,7 @@ class _Between:
 
 
 class _Planner:
-    """Where to cut, by the lookups of all sources alone."""
+    """Chooses cuts from the lookups of all sources."""
 
     def __init__(
         self, snapshot: Snapshot, remap_plan: RemapPlan, value_type: pa.DataType, may_copy: bool, delta_rows: int
@@ -176,10 +176,10 @@ class _Planner:
         self.batch_size = self.sequences[self._largest].lookup.batch_size
 
     def ranges(self, most: int, parallelism: int) -> list[MergeRange]:
-        """One if a task can take all, else those of the largest source, where they have the right size."""
+        """One range if a task can merge everything, else those of the largest source if they have the right size."""
         if self._survivors <= min(ROWS_PER_TASK, most) and not self._is_copyable(self._largest):
             return [replace(between.part, rows=self._survivors - self._delta_rows) for between in self._between([])]
-        target = self._rows_aimed_at(most, parallelism)
+        target = self._target_rows(most, parallelism)
         borders: list[Border] = []
         for between in self._between(_in_order(self._file_borders(target))):
             borders += [between.low] if between.low is not None else []
@@ -189,8 +189,9 @@ class _Planner:
                 borders += self._split(between, target)
         return self._joined([between.part for between in self._between(borders)], target * JOIN_BELOW)
 
-    def _rows_aimed_at(self, most: int, parallelism: int) -> int:
-        """Rows of a range. Merging is lighter work than building: tasks are larger, as long as every core has one."""
+    def _target_rows(self, most: int, parallelism: int) -> int:
+        """The target rows of a range. Merging is cheaper than building: tasks are larger, as long as every core has
+        one."""
         if self._rows <= min(ROWS_PER_TASK, most):
             return min(ROWS_PER_TASK, most)
         wanted = max(parallelism, -(-self._rows // (MERGED_PER_BUILT * ROWS_PER_TASK)))
@@ -198,7 +199,7 @@ class _Planner:
         return -(-self._rows // whole_waves(ranges, parallelism))
 
     def _file_borders(self, target: int) -> Iterator[Border]:
-        """Where the page files of the largest source begin, and around files that can be copied."""
+        """The borders at page files of the largest source, and around files that can be copied."""
         for number, sequence in enumerate(self.sequences):
             for file in sequence.lookup.files:
                 begin, end = sequence.border_before(file.first_page), file.first_page + file.pages
@@ -206,21 +207,21 @@ class _Planner:
                     yield begin
                 worthwhile = number == self._largest or file.pages * self._page_rows[number] >= target * JOIN_BELOW
                 if sequence.lookup.maxs[end - 1].is_valid and worthwhile and self._is_copyable(number):
-                    behind = sequence.border_behind(end - 1)
-                    if self._is_alone(number, begin, behind):
-                        yield from (begin, behind)
+                    after = sequence.border_after(end - 1)
+                    if self._is_alone(number, begin, after):
+                        yield from (begin, after)
 
     def _is_copyable(self, number: int) -> bool:
         """Whether page files of a source may become part of the new tree: pages must have the same number of rows."""
         sequence = self.sequences[number]
         return self._may_copy and sequence.is_ranged and sequence.lookup.batch_size == self.batch_size
 
-    def _is_alone(self, number: int, begin: Border, behind: Border) -> bool:
+    def _is_alone(self, number: int, begin: Border, after: Border) -> bool:
         others = (sequence for other, sequence in enumerate(self.sequences) if other != number)
-        return all(Stretch(other.cut(begin), other.cut(behind)).is_empty for other in others)
+        return all(Stretch(other.cut(begin), other.cut(after)).is_empty for other in others)
 
     def _between(self, borders: Sequence[Border]) -> list[_Between]:
-        """The ranges between the borders that any source reaches into."""
+        """The ranges between the borders in which any source has rows."""
         cuts = [sequence.cuts(borders) for sequence in self.sequences]
         found: list[_Between] = []
         for at, (low, high) in enumerate(pairwise([None, *borders, None])):
@@ -248,7 +249,7 @@ class _Planner:
         for number, stretch in between.part.stretches.items():
             first = stretch.start.page + (stretch.start.value is not None)
             step = unit / max(1e-9, self._page_rows[number])
-            # One in many pages, or a page many times.
+            # One of many pages, or one page many times.
             picks = np.arange(first + step / 2, stretch.last_page, step).astype(np.int64)
             minima.append(self.sequences[number].lookup.mins.take(pa.array(picks)))
         pieces = -(-between.part.rows // target)
@@ -273,7 +274,7 @@ class _Planner:
 
 
 def _rows_in(snapshot: Snapshot, source: MergeSource, sequence: RowSequence) -> int:
-    """At most how many rows a source has; a single page is seldom full."""
+    """An upper bound on the rows of a source; a single page is rarely full."""
     rows = sequence.lookup.pages * sequence.lookup.batch_size
     known = [snapshot.manifest.fragments.get(fragment) for fragment in source.coverage]
     if sequence.lookup.pages > 1 or None in known:
@@ -296,7 +297,7 @@ def _in_order(borders: Iterator[Border]) -> list[Border]:
 
 
 def _within(border: Border, between: _Between) -> Border:
-    """A share of those rows of a value that lie in a range, as a share of all rows of that value."""
+    """Convert a share of the rows of a value within a range to a share of all rows of that value."""
     low = between.low.share if between.low is not None and _at_same_value(between.low, border) else 0.0
     high = between.high.share if between.high is not None and _at_same_value(between.high, border) else 1.0
     return Border(border.value, low + border.share * (high - low))
@@ -310,5 +311,5 @@ def _at_same_value(left: Border, right: Border) -> bool:
 
 @lru_cache(maxsize=256)
 def open_sequence(pin: Pin, segment: IndexSegment, value_type: pa.DataType) -> RowSequence:
-    """Opened once per process: every range asks for most sources."""
+    """Opened once per process: every range needs most sources."""
     return RowSequence(pin.open().store, segment, value_type)

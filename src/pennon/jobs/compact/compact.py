@@ -1,8 +1,9 @@
 """Compact a table: small fragments are joined and deleted rows dropped on executors, and its indices follow.
 
 plan -> rewrite fragments -> remap segments -> commit. `immediate` rewrites every index segment that names rows of these
-fragments by address, in the same transaction; `deferred` leaves index files alone and records the address map in the
-Fragment Reuse Index; `drop` gives up coverage of what was rewritten.
+fragments by address, in the same transaction; where one cannot be rewritten, the Fragment Reuse Index records the
+address map for it (`record`). `deferred` leaves all index files alone and records the address map. Only `drop` gives up
+coverage of what was rewritten.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from pennon.format.compaction import (
     still_valid,
 )
 from pennon.format.snapshot import Snapshot
-from pennon.jobs.compact.plan import HELD_BACK, CompactPlan, fragile_fragments
-from pennon.jobs.compact.remap import RemappedSegment, remap_segments
+from pennon.jobs.compact.obstacles import obstacles
+from pennon.jobs.compact.plan import CompactPlan, Effect
+from pennon.jobs.compact.record import commit_recorded
+from pennon.jobs.compact.remap import RemappedSegment, Unremappable, remap_segments, remappable
 from pennon.jobs.kinds import PlanContext
 from pennon.jobs.shared.changes import ReplacePairs
 from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused
@@ -54,14 +57,11 @@ def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes:
             with attempt as base:
                 groups = _keep_valid(base, groups, plan.remap)
                 if plan.remap == "deferred":
-                    committed = commit_deferred(base, groups)
+                    committed = _logged(commit_deferred(base, groups), plan, groups)
                 elif plan.remap == "drop":
-                    committed = commit_dropping(base, groups)
+                    committed = _logged(commit_dropping(base, groups), plan, groups)
                 else:
-                    groups = assign_fragment_ids(base, groups)
-                    remapped = remap_segments(engine, PlanContext.of(engine, base, memory_bytes), groups)
-                    committed = _commit_with_segments(base, groups, remapped)
-                log_commit(committed, str(plan), groups=len(groups))
+                    committed = _remap_and_commit(engine, base, plan, groups, memory_bytes)
                 return committed
     except StoreUnavailable:
         raise  # the commit may be under way or done
@@ -74,18 +74,19 @@ def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes:
 
 
 def _warn_of_held_back(plan: CompactPlan) -> None:
-    if plan.held_back:
-        warnings.warn(
-            f"fragments {list(plan.held_back)} of {plan.uri} are not compacted: {HELD_BACK}",
-            CompactionWarning,
-            stacklevel=3,
-        )
+    for each in plan.obstacles:
+        _warn_of(plan.uri, each.fragments, each.reason)
+
+
+def _warn_of(uri: str, fragments: BitMap, reason: str) -> None:
+    problem = f"fragments {list(fragments)} of {uri} are not compacted: {reason}"
+    warnings.warn(problem, CompactionWarning, stacklevel=4)
 
 
 def _keep_valid(base: Snapshot, groups: Sequence[Rewritten], remap: str) -> list[Rewritten]:
     """Groups whose fragments are as they were read. The files of others are deleted, with a warning."""
-    fragile = fragile_fragments(base) if remap == "deferred" else BitMap()
-    valid = [group for group in groups if still_valid(base, group) and not group.old_ids & fragile]
+    held_back = BitMap().union(*(each.fragments for each in obstacles(base, remap)))
+    valid = [group for group in groups if still_valid(base, group) and not group.old_ids & held_back]
     lost = [group for group in groups if group not in valid]
     for group in lost:
         discard(base.store, group)
@@ -104,18 +105,61 @@ def _keep_valid(base: Snapshot, groups: Sequence[Rewritten], remap: str) -> list
     return valid
 
 
-def _commit_with_segments(base: Snapshot, groups: Sequence[Rewritten], remapped: Sequence[RemappedSegment]) -> Snapshot:
+def _logged(committed: Snapshot, plan: CompactPlan, groups: Sequence[Rewritten]) -> Snapshot:
+    affected = [each.index for each in plan.indices if each.effect is not Effect.UNAFFECTED]
+    counts = {"groups": len(groups), "fragments": sum(len(group.old_ids) for group in groups)}
+    log_commit(committed, str(plan), affected, **counts)
+    return committed
+
+
+def _remap_and_commit(
+    engine: Engine, base: Snapshot, plan: CompactPlan, groups: list[Rewritten], memory_bytes: int
+) -> Snapshot:
+    """All at once where every segment can be rewritten; where one cannot, the compaction is recorded for it."""
+    stable = base.manifest.has_stable_row_ids
+    while groups and (stable or remappable(base, BitMap().union(*(group.old_ids for group in groups)))):
+        with_ids = assign_fragment_ids(base, groups)
+        try:
+            remapped = remap_segments(engine, PlanContext.of(engine, base, memory_bytes), with_ids)
+        except Unremappable as error:
+            if not stable:
+                break
+            groups = _hold_back(base, groups, error)
+        else:
+            return _commit_with_segments(base, plan, with_ids, remapped)
+    if not groups:
+        return base
+    return _logged(commit_recorded(engine, base, groups, memory_bytes), plan, groups)
+
+
+def _hold_back(base: Snapshot, groups: Sequence[Rewritten], error: Unremappable) -> list[Rewritten]:
+    """The groups without those that a segment covers whose files cannot be read. Where rows have stable ids, Lance
+    records no compactions."""
+    held_back = [group for group in groups if group.old_ids & error.coverage]
+    for group in held_back:
+        discard(base.store, group)
+    fragments = BitMap().union(*(group.old_ids for group in held_back))
+    _warn_of(base.uri, fragments, f"index {error.segment.name!r} cannot be rewritten: {error.problem}")
+    return [group for group in groups if group not in held_back]
+
+
+def _commit_with_segments(
+    base: Snapshot, plan: CompactPlan, groups: Sequence[Rewritten], remapped: Sequence[RemappedSegment]
+) -> Snapshot:
     """Fragments and segments in one transaction.
 
-    A segment that covers a group only in part cannot be committed together with it: then the fragments come first,
-    uncovered, and the segments after them. In between answers are right, only slower.
+    A segment that covers a group only in part cannot be committed together with it, nor can one whose files lie in
+    another table: then the fragments come first, uncovered, and the segments after them. In between answers are right,
+    only slower.
     """
     pairs = tuple((each.old, each.new) for each in remapped)
+    own = all(each.old.base_id is None for each in remapped)
     with delete_if_refused(base, [each.new for each in remapped]):
-        if remappable_at_once(groups, [each.coverage for each in remapped]):
-            committed = commit_remapped(base, groups, pairs)
+        if own and remappable_at_once(groups, [each.coverage for each in remapped]):
+            committed = _logged(commit_remapped(base, groups, pairs), plan, groups)
         else:
-            committed = commit_change(commit_dropping(base, groups), ReplacePairs(pairs))
+            bare = _logged(commit_dropping(base, groups), plan, groups)
+            committed = commit_change(bare, ReplacePairs(pairs))
     present = {segment.uuid for segment in committed.manifest.segments}
     for each in remapped:
         delete_abandoned_files(base.store, each.new)

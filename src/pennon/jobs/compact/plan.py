@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypedDict
+from typing import Any, TypedDict, get_type_hints
 
 from pyroaring import BitMap
 
+from pennon.display import Displayed
 from pennon.errors import InvalidArgument, UnsupportedTable
 from pennon.format.compaction import CompactionOptions, CompactionTask, plan_compaction
 from pennon.format.index_metadata import IndexSegment
@@ -16,14 +18,12 @@ from pennon.format.manifest import FLAG_TAGGED_REUSE
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
-from pennon.index.registry import kind_of, why_unusable
-from pennon.text import human_bytes, in_line, plural
+from pennon.index.registry import stores_addresses, why_unusable
+from pennon.jobs.compact.obstacles import Obstacle, obstacles
+from pennon.jobs.shared.arguments import check_type
+from pennon.wording import human_bytes, in_line, plural
 
 REMAPS = ("immediate", "deferred", "drop")
-HELD_BACK = (
-    "pylance fails to search an HNSW index after a deferred compaction has dropped deleted rows it covers;"
-    " compact them with remap='immediate'"
-)
 
 
 class CompactionChoices(TypedDict, total=False):
@@ -40,18 +40,33 @@ class CompactionChoices(TypedDict, total=False):
     max_source_bytes: int | None
 
 
+def check_compaction(given: Mapping[str, Any]) -> None:
+    """The names and types of a compaction's options.
+
+    Raises:
+        InvalidArgument: an option that a compaction does not take, or a value of another type.
+    """
+    hints = get_type_hints(CompactionChoices)
+    unknown = sorted(given.keys() - hints.keys())
+    if unknown:
+        raise InvalidArgument(f"compaction takes no option {unknown[0]!r}", f"It takes: {', '.join(hints)}")
+    for name, value in given.items():
+        check_type(name, value, hints[name])
+
+
 class Effect(StrEnum):
     """What a compaction does to a segment."""
 
     REMAPPED = "remapped"
     KEPT = "kept by stable row ids"
     DEFERRED = "deferred"
+    RECORDED = "not rewritten, kept by the Fragment Reuse Index"
     DROPPED = "coverage dropped"
     UNAFFECTED = "unaffected"
 
 
 @dataclass(frozen=True)
-class IndexEffect:
+class IndexEffect(Displayed):
     """What happens to segments of an index."""
 
     index: str
@@ -59,6 +74,7 @@ class IndexEffect:
     segments: int
 
     def to_dict(self) -> dict[str, object]:
+        """For JSON."""
         return {"index": self.index, "effect": self.effect.value, "segments": self.segments}
 
     def __str__(self) -> str:
@@ -66,7 +82,7 @@ class IndexEffect:
 
 
 @dataclass(frozen=True)
-class CompactPlan:
+class CompactPlan(Displayed):
     """What will be rewritten, and what happens to each index, before anything runs."""
 
     uri: str
@@ -74,22 +90,37 @@ class CompactPlan:
     remap: str
     tasks: tuple[CompactionTask, ...] = field(repr=False)
     indices: tuple[IndexEffect, ...]
-    held_back: tuple[int, ...] = ()  # fragments that pylance could not search if they were compacted this way
+    obstacles: tuple[Obstacle, ...] = ()  # what keeps fragments from being compacted this way
 
     @property
     def due(self) -> bool:
+        """Whether there is something to rewrite."""
         return bool(self.tasks)
 
     @property
+    def held_back(self) -> tuple[int, ...]:
+        """Fragments that pylance would compact, and that stay as they are."""
+        return tuple(BitMap().union(*(each.fragments for each in self.obstacles)))
+
+    @property
+    def records(self) -> bool:
+        """Whether the Fragment Reuse Index records where rows go although segments are remapped at once: some of them
+        cannot be rewritten."""
+        return any(each.effect is Effect.RECORDED for each in self.indices)
+
+    @property
     def fragments(self) -> int:
+        """Fragments that are rewritten."""
         return sum(len(task.fragments) for task in self.tasks)
 
     @property
     def rows(self) -> int:
+        """Rows that are rewritten."""
         return sum(task.rows for task in self.tasks)
 
     @property
     def deleted_rows(self) -> int:
+        """Deleted rows that are dropped."""
         return sum(f.num_deleted_rows for task in self.tasks for f in task.fragments)
 
     @property
@@ -110,12 +141,13 @@ class CompactPlan:
             "size_bytes": self.size_bytes,
             "indices": [each.to_dict() for each in self.indices],
             "held_back": list(self.held_back),
+            "obstacles": [each.to_dict() for each in self.obstacles],
         }
 
     def __str__(self) -> str:
-        left = ""
-        if self.held_back:
-            left = f"; {plural(len(self.held_back), 'fragment')} held back ({HELD_BACK})"
+        left = "".join(
+            f"; {plural(len(each.fragments), 'fragment')} held back ({each.reason})" for each in self.obstacles
+        )
         if not self.due:
             return f"compaction: nothing to rewrite{left}"
         size = f", {human_bytes(self.size_bytes)}" if self.size_bytes is not None else ""
@@ -145,23 +177,14 @@ def plan_compact(snapshot: Snapshot, choices: CompactionChoices, remap: str) -> 
         raise UnsupportedTable(
             f"the Fragment Reuse Index of {snapshot.uri} has the newer tagged form", "Use remap='deferred'"
         )
-    tasks = plan_compaction(snapshot, CompactionOptions(**choices), deferred=remap == "deferred").tasks
-    fragile = fragile_fragments(snapshot) if remap == "deferred" else BitMap()
-    held_back = tuple(f.id for task in tasks if task.ids & fragile for f in task.fragments)
-    tasks = tuple(task for task in tasks if not task.ids & fragile)
-    return CompactPlan(snapshot.uri, snapshot.version, remap, tasks, _effects(snapshot, tasks, remap), held_back)
-
-
-def fragile_fragments(base: Snapshot) -> BitMap:
-    """Fragments with deleted rows that a deferred compaction must leave alone: pylance could not search a segment that
-    covers them afterwards."""
-    marked = BitMap(f.id for f in base.manifest.fragments.values() if f.deletion_file is not None)
-    reuse, fragile = read_fragment_reuse(base), BitMap()
-    for segment in base.manifest.user_segments if marked else ():
-        kind = kind_of(segment)
-        if kind is not None and not kind.outlives_lost_rows(base, segment):
-            fragile |= effective_coverage(segment, base, reuse) & marked
-    return fragile
+    # Without it pylance leaves alone what an index covers that it does not know, for it could not remap that one.
+    deferred = not snapshot.manifest.has_stable_row_ids
+    tasks = plan_compaction(snapshot, CompactionOptions(**choices), deferred=deferred).tasks
+    met = [obstacle.holding_back(tasks) for obstacle in obstacles(snapshot, remap)]
+    held_back = BitMap().union(*(each.fragments for each in met))
+    tasks = tuple(task for task in tasks if not task.ids & held_back)
+    found = tuple(each for each in met if each.fragments)
+    return CompactPlan(snapshot.uri, snapshot.version, remap, tasks, _effects(snapshot, tasks, remap), found)
 
 
 def remapped_segments(base: Snapshot, rewritten: BitMap) -> list[IndexSegment]:
@@ -170,7 +193,7 @@ def remapped_segments(base: Snapshot, rewritten: BitMap) -> list[IndexSegment]:
     return [
         segment
         for segment in base.manifest.user_segments
-        if _stores_addresses(base, segment) and effective_coverage(segment, base, reuse) & rewritten
+        if stores_addresses(base, segment) and effective_coverage(segment, base, reuse) & rewritten
     ]
 
 
@@ -186,14 +209,8 @@ def _effects(snapshot: Snapshot, tasks: tuple[CompactionTask, ...], remap: str) 
 
 
 def _effect(snapshot: Snapshot, segment: IndexSegment, remap: str) -> Effect:
-    if not _stores_addresses(snapshot, segment):
+    if not stores_addresses(snapshot, segment):
         return Effect.KEPT
-    if remap == "deferred":
-        return Effect.DEFERRED
-    readable = why_unusable(snapshot, segment) is None
-    return Effect.REMAPPED if remap == "immediate" and readable else Effect.DROPPED
-
-
-def _stores_addresses(snapshot: Snapshot, segment: IndexSegment) -> bool:
-    kind = kind_of(segment)
-    return kind is None or kind.stores_addresses(segment.index_version, snapshot.manifest.has_stable_row_ids)
+    if remap != "immediate":
+        return Effect.DEFERRED if remap == "deferred" else Effect.DROPPED
+    return Effect.REMAPPED if why_unusable(snapshot, segment) is None else Effect.RECORDED

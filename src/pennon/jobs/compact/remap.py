@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
-from pennon.errors import CoverageWarning, DamagedFile, UnsupportedTable
+from pennon.errors import DamagedFile, UnsupportedTable
 from pennon.format.compaction import Rewritten, group_moves
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.index.registry import why_unusable
@@ -33,8 +33,20 @@ class RemappedSegment:
     coverage: BitMap
 
 
+class Unremappable(Exception):
+    """A segment cannot be rewritten, so that it would lose coverage if the fragments were committed with the others."""
+
+    def __init__(self, segment: IndexSegment, coverage: BitMap, problem: str) -> None:
+        super().__init__(problem)
+        self.segment, self.coverage, self.problem = segment, coverage, problem
+
+
 def remap_segments(engine: Engine, context: PlanContext, groups: Sequence[Rewritten]) -> list[RemappedSegment]:
-    """Every segment that names rows of these groups by address, at the addresses that the rows will have."""
+    """Every segment that names rows of these groups by address, at the addresses that the rows will have.
+
+    Raises:
+        Unremappable: one of them cannot be read. The files of the others are deleted.
+    """
     base, reuse = context.snapshot, read_fragment_reuse(context.snapshot)
     rewritten = BitMap().union(*(group.old_ids for group in groups))
     remapped: list[RemappedSegment] = []
@@ -44,9 +56,12 @@ def remap_segments(engine: Engine, context: PlanContext, groups: Sequence[Rewrit
             base.store.write(address_map, group_moves(groups))
             for segment in remapped_segments(base, rewritten):
                 coverage = effective_coverage(segment, base, reuse)
-                new = _remap(engine, context, segment, _coverage_after(coverage, groups), address_map)
-                if new is not None:
-                    remapped.append(RemappedSegment(segment, new, coverage))
+                after = FrozenBitMap(_coverage_after(coverage, groups))
+                try:
+                    new = remap_segment(engine, context, MergeSource(segment, after), address_map)
+                except (DamagedFile, UnsupportedTable) as error:
+                    raise Unremappable(segment, coverage, error.problem) from error
+                remapped.append(RemappedSegment(segment, new, coverage))
     except BaseException:
         for each in remapped:
             delete_segment_files(base.store, each.new)
@@ -54,23 +69,12 @@ def remap_segments(engine: Engine, context: PlanContext, groups: Sequence[Rewrit
     return remapped
 
 
-def _remap(
-    engine: Engine, context: PlanContext, segment: IndexSegment, coverage: BitMap, address_map: str
-) -> IndexSegment | None:
-    """None where the segment cannot be read: it loses coverage of the groups."""
-    problem = why_unusable(context.snapshot, segment)
-    if problem is None:
-        try:
-            return remap_segment(engine, context, MergeSource(segment, FrozenBitMap(coverage)), address_map)
-        except (DamagedFile, UnsupportedTable) as error:
-            problem = error.problem
-    warnings.warn(
-        f"a segment of index {segment.name!r} of {context.snapshot.uri} cannot be remapped and no longer covers what"
-        f" was compacted: {problem}",
-        CoverageWarning,
-        stacklevel=2,
-    )
-    return None
+def remappable(base: Snapshot, rewritten: BitMap) -> bool:
+    """Whether every segment that names rows of these fragments can be replaced together with them, as far as the
+    manifest shows. Not one that cannot be read; nor one whose files lie in another table: where a compaction replaces
+    it, pylance keeps looking there."""
+    segments = remapped_segments(base, rewritten)
+    return all(s.base_id is None and why_unusable(base, s) is None for s in segments)
 
 
 def _coverage_after(coverage: BitMap, groups: Sequence[Rewritten]) -> BitMap:

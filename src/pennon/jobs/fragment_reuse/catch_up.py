@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import FrozenBitMap
 
+from pennon.display import Displayed
 from pennon.engine import Engine
 from pennon.errors import DamagedFile, DamagedIndexWarning, UnsupportedTable
 from pennon.format.index_metadata import IndexSegment
@@ -23,11 +24,11 @@ from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused
 from pennon.jobs.shared.commit import commit_change
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.shared.rewrite import remap_segment
-from pennon.text import in_lines, plural
+from pennon.wording import in_lines, plural
 
 
 @dataclass(frozen=True)
-class CatchUpPlan:
+class CatchUpPlan(Displayed):
     """`segments` name rows by addresses from before a compaction; `rows` are those they cover."""
 
     uri: str
@@ -65,7 +66,7 @@ def catch_up(
     for segment in plan.segments:
         source = MergeSource(segment, FrozenBitMap(coverage_of(snapshot, segment, reuse)))
         try:
-            new = _rewrite(engine, PlanContext.of(engine, snapshot, memory_bytes), source)
+            new = rewrite_segment(engine, PlanContext.of(engine, snapshot, memory_bytes), source)
         except UnsupportedTable:
             continue  # unreadable, like segments that `why_unusable` rejects
         with delete_if_refused(snapshot, [new]):
@@ -75,8 +76,13 @@ def catch_up(
     return newest, done
 
 
-def _rewrite(engine: Engine, context: PlanContext, source: MergeSource) -> IndexSegment:
-    """From the data, where the segment's own files are damaged."""
+def rewrite_segment(engine: Engine, context: PlanContext, source: MergeSource) -> IndexSegment:
+    """A segment with its rows at today's addresses; from the data, where its own files are damaged.
+
+    Raises:
+        DamagedFile: the files are damaged, and the models that a new segment needs are in them.
+        UnsupportedTable: the files have a layout that Pennon does not read.
+    """
     try:
         return remap_segment(engine, context, source)
     except DamagedFile as error:

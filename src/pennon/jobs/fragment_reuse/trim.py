@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from pyroaring import BitMap, FrozenBitMap
 
+from pennon.display import Displayed
 from pennon.engine import Engine
 from pennon.errors import CommitConflict, UnsupportedTable
 from pennon.format.commit import RetryableConflict
@@ -22,11 +23,11 @@ from pennon.jobs.shared.changes import SegmentChange
 from pennon.jobs.shared.cleanup import delete_if_refused
 from pennon.jobs.shared.commit import commit_change
 from pennon.jobs.shared.retry import attempts
-from pennon.text import plural
+from pennon.wording import plural
 
 
 @dataclass(frozen=True)
-class TrimPlan:
+class TrimPlan(Displayed):
     """The compactions in the Fragment Reuse Index by the version they read: those that no index file needs, and the
     others."""
 

@@ -1,1 +1,1 @@
-"""Inverted indices: built by documents, merged by partitions, audited by the lengths of documents."""
+"""Inverted indices: built by documents, merged by partitions, audited by the terms of documents."""

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from functools import partial
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap, FrozenBitMap
+import pyarrow.compute as pc
 
 from pennon.engine import Engine
 from pennon.errors import BuildFailed
 from pennon.format.addresses import Addresses
-from pennon.format.index_metadata import IndexFile, IndexSegment, segment_directory
+from pennon.format.index_metadata import IndexSegment, segment_directory
 from pennon.format.row_ids import ids_of
 from pennon.format.rows import ScanSlice
-from pennon.format.segment_contents import write_contents
 from pennon.format.snapshot import Snapshot
-from pennon.index.inverted.analysis.params import TextParams
+from pennon.index.arrays import Int64s
 from pennon.index.inverted.build import PartitionBuilder
-from pennon.index.inverted.files import SegmentMetadata, write_metadata
-from pennon.index.inverted.kind import INVERTED
+from pennon.jobs.inverted.join import join_small
 from pennon.jobs.inverted.plan import InvertedPlan, Target
+from pennon.jobs.inverted.written import WrittenPartition, finished, partition_numbers
 from pennon.jobs.shared.cleanup import delete_on_failure
 
-
-@dataclass(frozen=True)
-class WrittenPartition:
-    """A partition whose files are in the directory of the segment."""
-
-    number: int
-    files: tuple[IndexFile, ...]
+# Of the memory of a partition, the text that is analyzed between two looks at how much is in use.
+PIECES = 32
 
 
 def build_inverted(engine: Engine, snapshot: Snapshot, plan: InvertedPlan) -> IndexSegment:
@@ -42,52 +34,17 @@ def build_inverted(engine: Engine, snapshot: Snapshot, plan: InvertedPlan) -> In
     with delete_on_failure(snapshot.store, uuid):
         tasks = list(enumerate(plan.slices))
         made = engine.map("build", partial(build_slice, target, uuid), tasks, rows=plan.rows) if tasks else []
+        partitions = [part for parts in made for part in parts]
         return finished(
             snapshot,
             uuid,
-            [part for parts in made for part in parts],
+            join_small(engine, target, uuid, partitions),
             target.params,
             name=target.name,
             field_id=target.field_id,
             fragments=plan.fragments,
             index_version=target.index_version,
         )
-
-
-def partition_numbers(task: int) -> Iterator[int]:
-    """Numbers of this attempt of a task alone, 64 bits: 20 of the task, 32 drawn, 12 counted."""
-    first = task << 44 | secrets.randbits(32) << 12
-    return iter(range(first, first + (1 << 12)))
-
-
-def finished(
-    snapshot: Snapshot,
-    uuid: str,
-    partitions: Sequence[WrittenPartition],
-    params: TextParams,
-    *,
-    name: str,
-    field_id: int,
-    fragments: Iterable[int],
-    index_version: int,
-) -> IndexSegment:
-    """A segment whose partitions are written."""
-    covered, directory = BitMap(fragments), segment_directory(uuid)
-    listed = SegmentMetadata(params, tuple(part.number for part in partitions))
-    metadata = write_metadata(snapshot.store, directory, listed)
-    contents = write_contents(snapshot.store, uuid, covered, snapshot.manifest.next_row_id)
-    return IndexSegment(
-        uuid=uuid,
-        name=name,
-        fields=(field_id,),
-        dataset_version=snapshot.version,
-        fragments=FrozenBitMap(covered),
-        type_url=INVERTED.type_url,
-        details=params.to_details(),
-        index_version=index_version,
-        files=(*(file for part in partitions for file in part.files), metadata, contents),
-        created_at=datetime.now(UTC),
-    )
 
 
 def build_slice(target: Target, uuid: str, numbered: tuple[int, ScanSlice]) -> list[WrittenPartition]:
@@ -104,10 +61,11 @@ def build_slice(target: Target, uuid: str, numbered: tuple[int, ScanSlice]) -> l
 
     builder = PartitionBuilder(target.params)
     for values, row_ids in _documents(target, part):
-        builder.add(values, row_ids)
-        if builder.used_bytes > target.partition_bytes:
-            write(builder)
-            builder = PartitionBuilder(target.params)
+        for first, last in _pieces(values, target.partition_bytes // PIECES):
+            builder.add(values.slice(first, last - first), row_ids[first:last])
+            if builder.used_bytes > target.partition_bytes:
+                write(builder)
+                builder = PartitionBuilder(target.params)
     write(builder)
     return written
 
@@ -122,3 +80,29 @@ def _documents(target: Target, part: ScanSlice) -> Iterator[tuple[pa.Array, Addr
     if seen != expected:
         problem = f"a scan of {snapshot.uri} returned {seen:,} rows of {expected:,}"
         raise BuildFailed(problem, "Nothing was committed; run it again")
+
+
+def _pieces(values: pa.Array, most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Runs [first, last) of rows with at most some bytes, or of one row: a few long documents among short ones must not
+    take more memory than the plan has for all."""
+    if values.nbytes <= most_bytes:
+        yield 0, len(values)
+        return
+    ends = np.cumsum(_row_bytes(values))
+    first = 0
+    while first < len(values):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + most_bytes, "right")))
+        yield first, last
+        first = last
+
+
+def _row_bytes(values: pa.Array) -> Int64s:
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    if not (pa.types.is_list(values.type) or pa.types.is_large_list(values.type)):
+        return pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    items = pc.fill_null(pc.binary_length(values.flatten()), 0).to_numpy(zero_copy_only=False)
+    counts = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    reached = np.concatenate([[0], np.cumsum(items, dtype=np.int64)])
+    return np.diff(reached[np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])])

@@ -19,13 +19,12 @@ from pennon.jobs.inverted.merge import merge_inverted
 from pennon.jobs.inverted.plan import InvertedPlan, plan_inverted
 from pennon.jobs.inverted.plan_merge import InvertedMerge, plan_inverted_merge
 from pennon.jobs.inverted.upkeep import upkeep_of
-from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext, Upkeep
+from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext, Upkeep
 from pennon.jobs.shared.remap import RemapPlan
 
 
-class InvertedJobs:
+class InvertedJobs(JobsDefaults):
     audit = InvertedAudit()
-    models_in_files = False
 
     def plan(self, snapshot: Snapshot, column: str, options: Inverted, request: BuildRequest) -> InvertedPlan:
         return plan_inverted(snapshot, column, options.params, **asdict(request))

@@ -1,7 +1,9 @@
 """Merge segments of an inverted index: partitions are joined without their dead documents, under today's row ids.
 
-A remap is a merge of one segment. A partition that stays by itself and has lost no document keeps its posting lists and
-dictionary: only its documents are written again.
+A remap is a merge of one segment. A partition that stays by itself and has lost few documents, or none, keeps its
+posting lists and dictionary: only its documents are written again. Those that are dead keep the addresses they had, in
+fragments that are gone and that the metadata lists as deleted; they count in scores until the partition is written
+again. On tables with stable row ids they have no fragment to be masked by, and are always dropped.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ from functools import partial
 from uuid import uuid4
 
 from pennon.engine import Engine
-from pennon.format.index_metadata import IndexFile, IndexSegment, segment_directory
+from pennon.format.index_metadata import IndexSegment, segment_directory
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
-from pennon.index.inverted.files import PartitionFiles, partition_file_names, write_docs
+from pennon.index.inverted.files import PartitionFiles, copy_partition
 from pennon.index.inverted.merge import merge_partitions
-from pennon.index.inverted.remap import RemappedPartition
-from pennon.jobs.inverted.build import WrittenPartition, finished, partition_numbers
+from pennon.index.inverted.remap import RemappedPartition, must_rewrite
 from pennon.jobs.inverted.plan_merge import InvertedMerge, SourcePartition
+from pennon.jobs.inverted.written import WrittenPartition, finished, partition_numbers
 from pennon.jobs.shared.cleanup import delete_on_failure
 
 
@@ -50,13 +52,13 @@ def _merge_group(
     store, directory = plan.pin.open().store, segment_directory(uuid)
     number = next(partition_numbers(task))
     parts = [_remapped(plan, store, part) for part in group]
-    left = [(place, part) for place, part in zip(group, parts, strict=True) if part.dead < len(part.docs)]
-    if len(left) == 1 and not left[0][1].dead:
-        [(place, part)] = left
-        files = _copy(store, plan.remap_plan.sources[place.source].segment.directory, directory, number, part)
-    else:
-        sources = [part.source() for _, part in left]
-        files = merge_partitions(sources, store, directory, number, plan.params.with_position)
+    left = [part for part in parts if part.dead < len(part.docs)]
+    if len(left) == 1 and not must_rewrite(left, plan.remap_plan.coverage, plan.stable_row_ids):
+        [part] = left
+        files = copy_partition(part.files, part.docs, store, directory, number)
+        return WrittenPartition(number, tuple(files), frozenset(part.dead_fragments))
+    sources = [part.source() for part in left]
+    files = merge_partitions(sources, store, directory, number, plan.params.with_position)
     return WrittenPartition(number, tuple(files)) if files else None
 
 
@@ -65,10 +67,3 @@ def _remapped(plan: InvertedMerge, store: Store, part: SourcePartition) -> Remap
     files = PartitionFiles(store, source.segment.directory, part.number, source.segment.file_sizes)
     remapper = plan.remap_plan.remapper(source)
     return RemappedPartition.of(files, plan.metadata[part.source].deleted_fragments, remapper.remap)
-
-
-def _copy(store: Store, source: str, target: str, number: int, part: RemappedPartition) -> list[IndexFile]:
-    docs = write_docs(store, target, number, part.docs)
-    names = zip(part.files.names, partition_file_names(number), strict=True)
-    copied = [(new, store.copy(f"{source}/{old}", f"{target}/{new}")) for old, new in names if new != docs.path]
-    return [*(IndexFile(name, size) for name, size in copied), docs]

@@ -7,20 +7,22 @@ as large as memory allows, and a small table is one task.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import SCAN_BATCH, ScanSlice
 from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot
+from pennon.index.inverted.analysis.column_types import document_kind
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.kind import INDEX_VERSION, INVERTED
 from pennon.jobs.shared.arguments import check_at_least_one
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 # Batches of the column that are alive at once while a task reads: read ahead, and the one being analyzed.
 BATCHES = 8
@@ -32,6 +34,9 @@ LEAST_TASK_TEXT = 32 << 20
 WORD_BYTES, NGRAM_BYTES = 4, 16
 # Of the memory of a task, what a partition may take before it is written; the rest is for batches and for writing.
 PARTITION_SHARE = 0.5
+# Of the memory of a task, the index files that it merges: dictionaries and documents are held, and lists that pylance
+# wrote in an order of its own.
+MERGED_SHARE = 0.25
 # Index files for a byte of text.
 FILE_SHARE, POSITION_SHARE = 0.35, 0.35
 
@@ -51,6 +56,7 @@ class Target:
     value_bytes: int
     batch_rows: int
     partition_bytes: int
+    joined_bytes: int  # of files, up to which small partitions become one
 
     @property
     def bytes_per_byte(self) -> int:
@@ -65,7 +71,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class InvertedPlan:
+class InvertedPlan(Displayed):
     """What a build will do, known before it does anything."""
 
     target: Target
@@ -123,7 +129,7 @@ class InvertedPlan:
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments, about {target.value_bytes:,} bytes a row",
             f"work      {plural(self.tasks, 'task')}, about {human_bytes(self.task_memory_bytes)} a task",
             f"terms     {target.params.base_tokenizer}, {target.params.language}{positions}",
-            f"files     about {human_bytes(self.index_bytes)}, a partition for each task",
+            f"files     about {human_bytes(self.index_bytes)}, a partition for each task, small ones joined",
         ]
         return in_lines(lines)
 
@@ -145,6 +151,7 @@ def plan_inverted(
     fragments = chosen_fragments(snapshot, fragment_ids)
     values = snapshot.sample_column(column, [f.id for f in fragments], MEASURED_ROWS, seed=0)
     value_bytes = max(8, values.nbytes // max(1, len(values)))
+    params = replace(params, lance_tokenizer=document_kind(column.type))
     target = Target(
         pin=snapshot.pin(),
         name=name or f"{column_path}_idx",
@@ -157,6 +164,7 @@ def plan_inverted(
         value_bytes=value_bytes,
         batch_rows=max(LEAST_BATCH, min(SCAN_BATCH, memory_bytes // (4 * BATCHES * value_bytes))),
         partition_bytes=int(memory_bytes * PARTITION_SHARE),
+        joined_bytes=int(memory_bytes * MERGED_SHARE),
     )
     slices = _slices(target, fragments, parallelism, rows_per_task)
     return InvertedPlan(target, tuple(f.id for f in fragments), sum(f.live_rows for f in fragments), slices)

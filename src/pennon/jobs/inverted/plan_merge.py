@@ -15,12 +15,9 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata
 from pennon.index.inverted.kind import INVERTED
+from pennon.jobs.inverted.plan import MERGED_SHARE
 from pennon.jobs.shared.remap import RemapPlan
-from pennon.text import human_bytes, plural
-
-# Of the memory of a task, the index files that it merges: dictionaries and documents are held, and lists that pylance
-# wrote in an order of its own.
-MERGED_SHARE = 0.25
+from pennon.wording import human_bytes, plural
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,7 @@ class InvertedMerge:
     field_id: int
     params: TextParams
     index_version: int
+    stable_row_ids: bool
     remap_plan: RemapPlan = field(repr=False)
     metadata: tuple[SegmentMetadata, ...] = field(repr=False)
     groups: tuple[tuple[SourcePartition, ...], ...] = field(repr=False)
@@ -112,6 +110,7 @@ def plan_inverted_merge(
         field_id=column.field_id,
         params=params,
         index_version=like.index_version,
+        stable_row_ids=snapshot.manifest.has_stable_row_ids,
         remap_plan=remap_plan,
         metadata=metadata,
         groups=groups,

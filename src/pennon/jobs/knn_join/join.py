@@ -1,12 +1,12 @@
 """The kNN join: the rows of a Spark DataFrame with their nearest neighbors in a table, lazily.
 
-Where a task can hold the index, a task searches for its own rows, block by block, and nothing is exchanged. Otherwise:
+If a task can hold the index, it searches for its own rows, block by block, and nothing is exchanged. Otherwise:
 
-    route    rows to questions for the groups of partitions that they probe, and to payloads with all their columns
-    answer   one group of partitions, loaded once: the nearest rows there, question by question
-    finish   gatherers merge the answers to a payload, measure again at need, and add the columns of the neighbors
+    route    turn rows into questions for the groups of partitions they probe, and payloads with all their columns
+    answer   load one group of partitions once, and find the nearest rows in it for every question
+    finish   gatherers merge the answers for a payload, refine if requested, and add the columns of the neighbors
 
-Spark unfolds the neighbors into rows, because it then repeats only those columns of a row that are used further on.
+Spark explodes the neighbors into rows, because it then repeats only those columns of a row that are used later.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pennon.format.schema import stored_type
 from pennon.format.snapshot import Snapshot
 from pennon.index.vector.vectors import is_vector_type
 from pennon.jobs.knn_join.plan import KnnJoinPlan, plan_knn_join
-from pennon.jobs.knn_join.rows import NEIGHBOURS
+from pennon.jobs.knn_join.rows import NEIGHBORS
 from pennon.jobs.knn_join.tasks import answer_questions, finish, route_queries, search
 from pennon.query.catalog import Catalog
 from pennon.query.scan.request import METADATA_COLUMNS
@@ -58,39 +58,39 @@ def knn_join(
     prefix: str = "",
     memory_bytes: int,
 ) -> DataFrame:
-    """`how="left"` keeps rows without neighbors; `prefix` goes before the names of the table's columns."""
+    """`how="left"` keeps rows without neighbors; `prefix` is prepended to the names of the table's columns."""
     engine = SparkEngine.attach(frame.sparkSession)
     request = _with_columns(catalog.snapshot, request)
     if how not in WAYS:
-        raise InvalidArgument(f"a kNN join is {' or '.join(WAYS)}, not {how!r}")
+        raise InvalidArgument(f"how must be {' or '.join(WAYS)}, not {how!r}")
     _check_frame(frame, query_column)
     added = _added_columns(catalog.snapshot, request, prefix)
-    _check_names([*frame.columns, NEIGHBOURS, *added.names])
+    _check_names([*frame.columns, NEIGHBORS, *added.names])
     plan = plan_knn_join(catalog, request, query_column, memory_bytes, lambda: engine.parallelism)
-    return unnested(_nested(engine, frame, plan, added), NEIGHBOURS, outer=how == "left")
+    return unnested(_nested(engine, frame, plan, added), NEIGHBORS, outer=how == "left")
 
 
 def _nested(engine: SparkEngine, frame: DataFrame, plan: KnnJoinPlan, added: pa.Schema) -> DataFrame:
     try:
-        schema = nested_schema(frame, NEIGHBOURS, added)
+        schema = nested_schema(frame, NEIGHBORS, added)
     except ValueError as error:
         raise UnsupportedColumn(f"Spark has no type for column {error}", "Name the columns to return") from error
     if not plan.groups:
         return engine.apply(frame, MapRows(partial(search, plan, added)), schema)
     groups = len(plan.groups)
-    asked = engine.deliver(frame, SendRows(partial(route_queries, plan)), groups + plan.gatherers)
-    answered = engine.deliver(asked, AnswerBlocks(partial(answer_questions, plan), groups), plan.gatherers)
+    questions = engine.deliver(frame, SendRows(partial(route_queries, plan)), groups + plan.gatherers)
+    answered = engine.deliver(questions, AnswerBlocks(partial(answer_questions, plan), groups), plan.gatherers)
     return engine.apply(answered, ReceiveRows(partial(finish, plan, added)), schema)
 
 
 def _with_columns(snapshot: Snapshot, request: SearchRequest) -> SearchRequest:
-    """All columns but vectors, where none are named; `_distance` has a place of its own."""
+    """All columns but vectors if none are named; `_distance` is handled separately."""
     check_columns(snapshot, request)
     columns = request.columns
     if columns is None:
         columns = [field.name for field in snapshot.schema if not is_vector_type(stored_type(field.type))]
     wanted = [(ROW_ID, request.with_row_id), (ADDRESS, request.with_row_address)]
-    named = dict.fromkeys([*columns, *(name for name, asked_for in wanted if asked_for)])
+    named = dict.fromkeys([*columns, *(name for name, is_wanted in wanted if is_wanted)])
     named.pop(DISTANCE, None)
     return replace(request, columns=tuple(named), with_row_id=False, with_row_address=False)
 
@@ -108,23 +108,23 @@ def _check_frame(frame: DataFrame, query_column: str) -> None:
         raise ColumnNotFound(
             f"the DataFrame has no column {query_column!r}", f"query_column is one of: {', '.join(frame.columns)}"
         )
-    odd = next((name for name in frame.columns if "." in name or "`" in name), None)
-    if odd is not None:  # which PySpark would take for a path, and perhaps find another column by it
-        raise InvalidArgument(f"PySpark cannot hand over a column {odd!r}, with a dot or a backtick", "Rename it")
+    unsupported = next((name for name in frame.columns if "." in name or "`" in name), None)
+    if unsupported is not None:  # PySpark would parse it as a path, and possibly find another column
+        raise InvalidArgument(f"PySpark cannot pass a column {unsupported!r} with a dot or a backtick", "Rename it")
     if not float_lists(frame, query_column):
         type_ = frame.schema[query_column].dataType.simpleString()
         raise InvalidArgument(
-            f"column {query_column!r} of the DataFrame is of type {type_}, which holds no query vectors",
-            "Make it array<float> or array<double>",
+            f"column {query_column!r} of the DataFrame has type {type_}, which is not a type of query vectors",
+            "Cast it to array<float> or array<double>",
         )
 
 
 def _check_names(names: list[str]) -> None:
-    """Spark does not tell upper from lower case."""
+    """Spark compares names without regard to case."""
     lowered = [name.lower() for name in names]
     twice = next((name for name, low in zip(names, lowered, strict=True) if lowered.count(low) > 1), None)
     if twice is not None:
         raise InvalidArgument(
             f"the join would have two columns {twice!r}",
-            "Give the table's columns a prefix=, name fewer of them in columns=, or rename those of the DataFrame",
+            "Use prefix= for the table's columns, select fewer of them in columns=, or rename those of the DataFrame",
         )

@@ -1,4 +1,4 @@
-"""Plan a kNN join: whether one task holds the index, or how its partitions are dealt out."""
+"""Plan a kNN join: whether one task holds the index, or how its partitions are distributed."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from pennon.jobs.vector.build import cut_by_weight
 from pennon.query.catalog import Catalog
 from pennon.query.scan.execute import parse
 from pennon.query.search.join_search import JoinSearch, Stretch
-from pennon.query.search.probe import DEFAULT_NPROBES
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.result_table import check_columns
 from pennon.query.search.source import Source, usable_source
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
-# Shares of a task's memory: partitions of the index, and a block of queries with all that is found for it.
+# Fractions of a task's memory: for partitions of the index, and for a block of queries with its results.
 INDEX_SHARE, BLOCK_SHARE = 2, 8
-# A loaded row also has a place among the rows that are alive: an address, or whether it is.
+# A loaded row also has an entry in the live rows: an address, or a flag.
 ALIVE_BYTES = 9
-# Distances and addresses of a candidate, twice where they are merged.
+# Bytes of the distance and address of a candidate, twice during a merge.
 CANDIDATE_BYTES = 24
 MOST_BLOCK_ROWS = 1 << 15
-# Tasks that merge and finish, for every core: they come in short waves, so that no core waits long for the last.
+# Tasks per core that merge and finish: short waves, so that no core waits long for the last.
 GATHERER_WAVES = 2
 
 
 @dataclass(frozen=True)
 class KnnJoinPlan:
-    """What a join will do, known before anything runs. Small: tasks open models and partitions from the table's files.
+    """The plan of a join. Small: tasks open models and partitions from the table's files.
 
     Without `groups`, every task searches the whole index for its own queries. Otherwise a group is some partitions of
     the index that one task loads and answers for; `gatherers` tasks merge the answers.
@@ -68,8 +67,8 @@ class KnnJoinPlan:
         ]
         if self.measured_rows:
             lines.append(f"  measure  {plural(self.measured_rows, 'row')}, once for every block of queries")
-        dealt = f"{plural(len(self.groups), 'group')} of partitions, then {plural(self.gatherers, 'task')} that merge"
-        lines.append(f"  tasks    {dealt if self.groups else 'as many as the frame has partitions'}")
+        grouped = f"{plural(len(self.groups), 'group')} of partitions, then {plural(self.gatherers, 'task')} that merge"
+        lines.append(f"  tasks    {grouped if self.groups else 'as many as the frame has partitions'}")
         lines.append(
             f"  memory   {human_bytes(self.memory_bytes)} a task, {plural(self.block_rows, 'query', 'queries')} at once"
         )
@@ -79,7 +78,7 @@ class KnnJoinPlan:
 def plan_knn_join(
     catalog: Catalog, request: SearchRequest, query_column: str, memory_bytes: int, parallelism: Callable[[], int]
 ) -> KnnJoinPlan:
-    """Reads the centroids of segments and the lengths of their partitions. `parallelism` is asked for at need only."""
+    """Reads the centroids of segments and the lengths of their partitions. `parallelism` is called only if needed."""
     snapshot = catalog.snapshot
     check_columns(snapshot, request)
     question = read_request(snapshot, request, (), many=True)
@@ -91,14 +90,14 @@ def plan_knn_join(
     index_bytes = int(sum(size.sum() for size in sizes))
     fits = index_bytes <= memory_bytes // INDEX_SHARE
     groups = () if fits else _groups(sizes, memory_bytes // INDEX_SHARE, parallelism())
-    per_segment = request.nprobes or DEFAULT_NPROBES
+    per_segment = request.least_probes
     answers = min(max(1, len(groups)), max(1, per_segment * len(source.segments)))
     query_bytes = (
         2 * question.queries.itemsize * question.queries.shape[1] + answers * question.wanted * CANDIDATE_BYTES
     )
     return KnnJoinPlan(
         pin=snapshot.pin(),
-        # Settled here, so that tasks have nothing to choose.
+        # Decided here, so that all tasks use the same values.
         request=replace(
             request, metric=source.metric.value, index=source.index, use_index=source.index is not None, threads=1
         ),
@@ -123,8 +122,8 @@ def _sizes(source: Source) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
 def _groups(
     sizes: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]], budget: int, parallelism: int
 ) -> tuple[tuple[Stretch, ...], ...]:
-    """Stretches of partitions, one segment after another, in groups of about equal size within the budget."""
-    # Half of it, since a cut falls behind the partition that crosses the line.
+    """Ranges of partitions, one segment after another, in groups of about equal size within the budget."""
+    # Half of the budget, since a cut is after the partition that crosses the limit.
     wanted = whole_waves(max(1, -(-int(sum(map(np.sum, sizes))) // max(1, budget // 2))), parallelism)
     segments = np.repeat(np.arange(len(sizes)), [len(size) for size in sizes])
     numbers = np.concatenate([np.arange(len(size)) for size in sizes])
@@ -137,7 +136,7 @@ def _groups(
 
 @lru_cache(maxsize=1)
 def _open(plan: KnnJoinPlan) -> JoinSearch:
-    """Only one: a worker that goes on to another join drops what it holds of the last."""
+    """Keeps only one: a worker that runs another join frees the memory of the previous one."""
     return JoinSearch(
         Catalog.read(plan.pin.open(), ByteCache(plan.memory_bytes // INDEX_SHARE)), plan.request, plan.left_out
     )

@@ -1,4 +1,4 @@
-"""Rows of a kNN join: in blocks on their way in, with lists of neighbors on their way out."""
+"""Rows of a kNN join: blocks of input rows, and output rows with lists of neighbors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pennon.query.search.join_search import JoinSearch
 from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.result_table import DISTANCE
 
-NEIGHBOURS = "_neighbors"
-# Rows taken in at once, beside the limit on their number; and about what is returned at once.
+NEIGHBORS = "_neighbors"
+# Bytes of rows read at once, in addition to the limit on their number, and approximately of rows returned at once.
 BLOCK_BYTES = 32 << 20
 RETURNED_BYTES = 8 << 20
-# How wide the columns of neighbors are shows with the first ones.
+# The first rows show the width of the columns of neighbors.
 FIRST_RETURNED = 256
 
 
@@ -38,7 +38,7 @@ def blocks(batches: Iterator[pa.RecordBatch], most_rows: int) -> Iterator[pa.Rec
 
 
 class Returned:
-    """Adds the column of neighbors, for as many rows at a time as make a batch of about the same size."""
+    """Adds the column of neighbors, in batches of about the same size."""
 
     def __init__(self, search: JoinSearch, added: pa.Schema) -> None:
         self._search, self._added = search, added
@@ -54,7 +54,7 @@ class Returned:
             stop = min(start + self._step, len(valid))
             lists = self._lists(found.of(slice(queries[start], queries[stop])), counts[start:stop])
             own = rows.slice(start, stop - start)
-            schema = pa.schema([*own.schema, pa.field(NEIGHBOURS, lists.type)])
+            schema = pa.schema([*own.schema, pa.field(NEIGHBORS, lists.type)])
             yield pa.record_batch([*own.columns, lists], schema=schema)
             each = (own.nbytes + lists.nbytes) // (stop - start) + 1
             self._step = max(1, min(4 * self._step, RETURNED_BYTES // each))

@@ -4,11 +4,11 @@ A chunk is some rows of one Spark partition that are sent and finished together;
 what a gatherer receives by place, on disk if need be, so that a gatherer holds one chunk at a time.
 
     question   number of the row in its chunk, checksum, query, `probes N` for each segment N the group has a part of
-    payload    number, how many answers to wait for, the columns of the row
+    payload    number, the number of expected answers, the columns of the row
     answer     number, checksum, distances, addresses
 
 A checksum is that of the query. Spark may compute a partition of the frame again when it loses its result; if rows then
-come in another order, checksums do not match, and the join fails rather than give a row the neighbors of another.
+have another order, checksums do not match, and the join fails instead of assigning the neighbors of one row to another.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pennon.query.search.join_search import JoinSearch
 from pennon.query.search.neighbors import NOWHERE, Neighbors
 
 CHUNK_BITS = 32
-# Questions that a group searches for together.
+# Bytes of questions that a group searches at once.
 QUESTION_BYTES = 32 << 20
 
 PAYLOAD = "payload"
@@ -70,7 +70,7 @@ def route_queries(plan: KnnJoinPlan, partition: int, batches: Batches) -> Iterat
 
 
 def answer_questions(plan: KnnJoinPlan, group: int, delivered: Iterator[Delivered]) -> Iterator[Message]:
-    """Task: what one group of partitions has for the questions that come to it."""
+    """Task: the answers of one group of partitions to its questions."""
     opened = _open(plan)
     for messages in _gathered(delivered):
         queries = _stacked(messages, "query")
@@ -110,7 +110,7 @@ def _open(plan: KnnJoinPlan) -> JoinSearch:
     if opened.segments != plan.segments:
         raise DamagedFile(
             f"a segment of index {plan.request.index!r} of {plan.pin.location.shown} was readable when the kNN join "
-            "was planned, and is not any more",
+            "was planned, but is not any more",
             "Rebuild the index, or pass use_index=False",
         )
     return opened
@@ -125,12 +125,12 @@ def _group_of_partitions(plan: KnnJoinPlan) -> list[Positions]:
     return [np.array(numbers, dtype=np.int64) for numbers in groups]
 
 
-def _by_group(asked: Sequence[Positions]) -> Iterator[tuple[int, Positions]]:
-    """Each group that is asked, and the queries that ask it; given the group of every probe, segment by segment."""
-    if not asked:
+def _by_group(probed: Sequence[Positions]) -> Iterator[tuple[int, Positions]]:
+    """Each probed group and its queries, given the group of every probe, segment by segment."""
+    if not probed:
         return
-    queries = len(asked[0])
-    pairs = np.unique(np.concatenate(asked, axis=1) * queries + np.arange(queries)[:, None])
+    queries = len(probed[0])
+    pairs = np.unique(np.concatenate(probed, axis=1) * queries + np.arange(queries)[:, None])
     groups, asking = np.divmod(pairs, queries)
     starts = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
     for start, stop in pairwise([*starts, len(groups)]):
@@ -139,7 +139,7 @@ def _by_group(asked: Sequence[Positions]) -> Iterator[tuple[int, Positions]]:
 
 def _checksums(queries: Vectors) -> Checksums:
     words = np.ascontiguousarray(queries).view(np.uint16).astype(np.uint64)
-    # Odd factors, so that no bit is lost; sums and products wrap around.
+    # Odd factors lose no bit; sums and products wrap around.
     return words @ (np.random.default_rng(0).integers(0, 1 << 63, words.shape[1], dtype=np.uint64) * 2 + 1)
 
 
@@ -166,7 +166,7 @@ def _stacked(messages: Sequence[Delivered], column: str) -> npt.NDArray[Any]:
 
 
 def _chunk_rows(payloads: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, Positions]:
-    """The rows of a chunk in their order, and how many answers each waits for."""
+    """The rows of a chunk in order, and the number of expected answers for each."""
     if not payloads:
         raise _changed()
     rows = pa.concat_batches(sorted(payloads, key=lambda batch: batch.column(0)[0].as_py()))
@@ -191,7 +191,7 @@ def _merge_answers(
     counts = np.bincount(which, minlength=len(queries))
     if (checksums != _checksums(queries)[which]).any() or not np.array_equal(counts, expected[valid]):
         raise _changed()
-    # The first answer to a query goes to the first place, the second to the second.
+    # The first answer to a query goes into the first column, the second into the second.
     order = np.argsort(which, kind="stable")
     places = np.empty(len(which), dtype=np.int64)
     places[order] = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -211,6 +211,6 @@ def _merge_answers(
 
 def _changed() -> BuildFailed:
     return BuildFailed(
-        "the DataFrame of a kNN join gave other rows when Spark computed a part of it again",
+        "the DataFrame of a kNN join returned other rows when Spark computed a part of it again",
         "Sort it within its partitions by a unique column, or write it to a file first, and join that",
     )

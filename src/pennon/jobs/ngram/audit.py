@@ -1,4 +1,4 @@
-"""The rows of an n-gram index, as an audit compares them: every token of every row."""
+"""The audit of an n-gram index: compares every token of every row."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pennon.engine import Engine
 from pennon.format.addresses import Addresses
 from pennon.format.rows import ScanSlice
-from pennon.format.snapshot import Pin, Snapshot
+from pennon.format.snapshot import Pin
 from pennon.index.ngram.files import PostingsFile
 from pennon.index.ngram.postings import DamagedPostings
 from pennon.index.ngram.tokens import token_sets
-from pennon.jobs.audit.checksums import Facts, Sums, facts_of_hashes, mixed
-from pennon.jobs.audit.targets import CodeTally, Piece, Subject, View, answered_by
+from pennon.jobs.audit.checksums import Facts, facts_of_hashes, mixed
+from pennon.jobs.audit.targets import Piece, Subject, View, answered_by
+from pennon.jobs.kinds import ExactAudit
 from pennon.jobs.ngram.merge import MOST_IDS
 
-# What a posting list counts as when a segment is cut into pieces of work.
+# The weight of a posting list when a segment is cut into pieces of work.
 ROWS_PER_TOKEN = 1000
 
 
 @dataclass(frozen=True)
-class NGramAudit:
+class NGramAudit(ExactAudit):
     scalar: bool = True
 
     def inspect(self, pin: Pin, subject: Subject) -> tuple[npt.NDArray[np.integer[Any]], View]:
@@ -44,15 +44,6 @@ class NGramAudit:
                     yield addresses[kept], _facts(addresses[kept], tokens[kept])
             except DamagedPostings:
                 raise file.damaged() from None
-
-    def check(self, pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
-        sums = Sums.over(piece.subject.fragments)
-        for addresses, facts in self.stored_rows(pin, piece):
-            sums.add(addresses, facts)
-        return sums.filled(), CodeTally()
-
-    def recall(self, engine: Engine, snapshot: Snapshot, index: str, view: View, queries: int) -> None:
-        return None
 
 
 def read_tokens(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Addresses, Facts]]:

@@ -71,12 +71,12 @@ def _write_range(plan: NGramPlan, scratch: str, _: int, batches: Iterator[pa.Rec
 
 
 def _received(plan: NGramPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Postings]:
-    """In memory, or mapped from a file."""
+    """The received postings, in memory or mapped from a file."""
     return map(Postings.of_batch, buffered(batches, plan.collected_bytes))
 
 
 class _Scan:
-    """Texts of a slice with their ids, batch by batch, and how many there were."""
+    """Texts of a slice with their ids, batch by batch, and the number of rows read."""
 
     def __init__(self, plan: NGramPlan, part: ScanSlice) -> None:
         self._plan, self._part = plan, part
@@ -94,7 +94,7 @@ def _sample(snapshot: Snapshot, plan: NGramPlan) -> pa.Array:
 
 
 def _finish(snapshot: Snapshot, plan: NGramPlan, rows: int, written: Written) -> IndexSegment:
-    """Check what the tasks report, and describe the segment."""
+    """Check the reports of the tasks, and describe the segment."""
     with delete_on_failure(snapshot.store, written.uuid):
         if rows != plan.rows:
             raise BuildFailed(

@@ -1,6 +1,5 @@
-"""The files of a new n-gram segment: written by one task, or put together of what several have written.
-
-Their names are given, so that every attempt of a task that writes them has a directory of its own.
+"""The files of a new n-gram segment: written by one task, or joined from the parts of several. File names are fixed, so
+every attempt of a task that writes them has its own directory.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ class Written:
 
 @dataclass(frozen=True)
 class Part:
-    """A file with the posting lists of a range of tokens; no segment's."""
+    """A temporary file with the posting lists of a range of tokens."""
 
     directory: str
     file: IndexFile
 
 
 def write_whole(pin: Pin, parts: Iterable[Postings], storage_version: str) -> Written:
-    """In a task: the files of a segment."""
+    """In a task: write the files of a segment."""
     return _write(pin, joined_lists(parts), storage_version)
 
 
 def write_part(pin: Pin, scratch: str, parts: Iterable[Postings], storage_version: str) -> Part:
-    """In a task: some of the lists of a segment, in a file of this attempt alone."""
+    """In a task: write some of the lists of a segment, in a file unique to this attempt."""
     name = f"{secrets.token_hex(8)}.lance"
     return Part(scratch, write_postings(pin.open().store, scratch, name, parts, storage_version))
 
 
 def join_parts(engine: Engine, pin: Pin, parts: Sequence[Part], storage_version: str) -> Written:
-    """The files of a segment, of parts that come in the order of their tokens."""
+    """Write the files of a segment from parts in the order of their tokens."""
     [written] = engine.map("join", partial(_join, pin, storage_version), [tuple(parts)])
     return written
 
@@ -62,7 +61,7 @@ def join_parts(engine: Engine, pin: Pin, parts: Sequence[Part], storage_version:
 def describe_segment(
     snapshot: Snapshot, written: Written, name: str, field_id: int, fragments: Iterable[int]
 ) -> IndexSegment:
-    """A segment as a commit needs it, once its file is written."""
+    """Describe a segment whose files are written, for the commit."""
     fragments = BitMap(fragments)
     contents = write_contents(snapshot.store, written.uuid, fragments, snapshot.manifest.next_row_id)
     return IndexSegment(

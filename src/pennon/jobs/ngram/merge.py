@@ -1,6 +1,6 @@
-"""Merge n-gram segments: the posting lists of a range of tokens from all of them, ids as they are today -> one file.
+"""Merge n-gram segments: the posting lists of a range of tokens from all of them, with current ids -> one file.
 
-Where no id changes, bitmaps of different fragments are put together as they are.
+If no id changes, bitmaps of different fragments are joined unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pennon.jobs.ngram.ranges import ranges_of
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
 from pennon.jobs.shared.remap import MergeSource
 
-# Ids that are decoded and remapped at once; each takes some 40 bytes meanwhile.
+# Ids that are decoded and remapped at once; each takes about 40 bytes of memory.
 MOST_IDS = 1 << 21
 
 
@@ -45,16 +45,16 @@ def merge_ngram(engine: Engine, snapshot: Snapshot, plan: NGramMerge) -> IndexSe
 
 def _merge_all(plan: NGramMerge) -> Written:
     """Task: all posting lists."""
-    return write_whole(plan.remap_plan.pin, _taken_over(plan, 0, TOKEN_LIMIT), plan.storage_version)
+    return write_whole(plan.remap_plan.pin, _kept(plan, 0, TOKEN_LIMIT), plan.storage_version)
 
 
 def _merge_range(plan: NGramMerge, scratch: str, tokens: tuple[int, int]) -> Part:
     """Task: the posting lists of a range of tokens."""
-    return write_part(plan.remap_plan.pin, scratch, _taken_over(plan, *tokens), plan.storage_version)
+    return write_part(plan.remap_plan.pin, scratch, _kept(plan, *tokens), plan.storage_version)
 
 
-def _taken_over(plan: NGramMerge, low: int, high: int) -> Iterator[Postings]:
-    """What the new segment has of its sources, in memory or mapped from a file."""
+def _kept(plan: NGramMerge, low: int, high: int) -> Iterator[Postings]:
+    """The postings that the new segment keeps from its sources, in memory or mapped from a file."""
     return map(Postings.of_batch, buffered(_batches(plan, low, high), int(plan.memory_bytes * COLLECTED_SHARE)))
 
 
@@ -71,7 +71,7 @@ def _batches(plan: NGramMerge, low: int, high: int) -> Iterator[pa.RecordBatch]:
 
 
 def _remapped(plan: NGramMerge, source: MergeSource, postings: Postings) -> Iterator[pa.RecordBatch]:
-    """The rows of a source that the new segment has, under the ids they have there."""
+    """The rows of a source that the new segment keeps, under their new ids."""
     if plan.ids_unchanged:
         yield postings.to_batch()
         return

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import ScanSlice
@@ -20,22 +21,22 @@ from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
 # Text of a task: a second or two of work.
 TEXT_PER_TASK = 48 << 20
-# Posting lists of a segment that one task puts together; of more, several do, by ranges of tokens.
+# Bytes of posting lists that one task joins; for more, several tasks join ranges of tokens.
 LISTS_PER_TASK = 256 << 20
-# Of the memory of a task, what texts on their way and the lists being written leave to tokens, or to received lists.
+# The share of a task's memory for tokens or received lists; the rest is for texts being read and lists being written.
 COLLECTED_SHARE = 0.5
-# A token of a row takes this much in a posting list, where lists are long.
+# Bytes of a row in a long posting list.
 BYTES_PER_ENTRY = 2.5
 SAMPLE_ROWS = 2000
 
 
 @dataclass(frozen=True)
-class NGramPlan:
-    """What a build will do, known before it does anything."""
+class NGramPlan(Displayed):
+    """The plan of a build."""
 
     pin: Pin
     column: str
@@ -60,12 +61,12 @@ class NGramPlan:
 
     @property
     def collected_bytes(self) -> int:
-        """What a task collects before it sends or writes posting lists."""
+        """The bytes that a task collects before it sends or writes posting lists."""
         return int(self.memory_bytes * COLLECTED_SHARE)
 
     @property
     def task_memory_bytes(self) -> int:
-        """The most a task is expected to hold."""
+        """The expected peak memory of a task."""
         return min(self.memory_bytes, 12 * self.text_bytes // self.tasks + (64 << 20))
 
     @property
@@ -102,7 +103,7 @@ class NGramPlan:
 
 @dataclass(frozen=True)
 class NGramMerge:
-    """What a merge will do, known before it does anything."""
+    """The plan of a merge."""
 
     remap_plan: RemapPlan
     field_id: int
@@ -121,7 +122,7 @@ class NGramMerge:
 
     @property
     def task_memory_bytes(self) -> int:
-        """The most a task is expected to hold."""
+        """The expected peak memory of a task."""
         return min(self.memory_bytes, 4 * self.index_bytes // self.ranges + (64 << 20))
 
     def to_dict(self) -> dict[str, object]:
@@ -194,7 +195,7 @@ def _text_column(snapshot: Snapshot, path: str) -> Column:
     column = snapshot.column(path)
     if not column.is_leaf or not NGRAM.supports(column.type):
         raise UnsupportedColumn(
-            f"column {path!r} of {snapshot.uri} has type {column.type}, and n-gram indices are of texts",
+            f"column {path!r} of {snapshot.uri} has type {column.type}, which n-gram indices do not support",
             "Index a column of strings",
         )
     return column
@@ -207,7 +208,7 @@ def _bytes_per_row(snapshot: Snapshot, column: Column, fragments: Sequence[Fragm
 
 
 def _list_bytes(text_bytes: int, rows: int) -> int:
-    """About what posting lists take: one entry for nearly every letter but two."""
+    """The approximate size of posting lists: one entry for nearly every letter but two."""
     return int(max(text_bytes - 2 * rows, rows) * BYTES_PER_ENTRY)
 
 

@@ -15,7 +15,7 @@ from pennon.index.ngram.postings import Postings
 
 @dataclass(frozen=True)
 class TokenRanges:
-    """Consecutive ranges; each ends before the next begins, the first begins with 0 and the last ends with all."""
+    """Consecutive half-open ranges that cover all tokens from 0."""
 
     edges: tuple[int, ...]
 
@@ -27,7 +27,7 @@ class TokenRanges:
         return pairwise(self.edges)
 
     def cut(self, postings: Postings) -> Iterator[tuple[int, Postings]]:
-        """Pieces by the number of their range, where there are some."""
+        """Non-empty pieces by the number of their range."""
         for number, (low, high) in enumerate(self):
             part = postings.between(low, high)
             if len(part):

@@ -15,7 +15,7 @@ from pennon.index.cache import ByteCache
 from pennon.index.file_health import file_damage
 from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
-from pennon.index.registry import kind_of, why_unusable
+from pennon.index.registry import kind_of, label_of, why_unusable
 from pennon.jobs.kinds import PlanContext
 from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
 from pennon.jobs.registry import jobs_of
@@ -24,7 +24,7 @@ from pennon.jobs.shared.merge_policy import Tier, choose_segments
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.shared.rewrite import plan_merge
 from pennon.jobs.shared.stale_values import held_fragments
-from pennon.text import plural
+from pennon.wording import plural
 
 NO_MODELS = "its files are damaged and its models cannot be read from them: create it again"
 
@@ -61,8 +61,7 @@ def _plan_index(
 ) -> IndexStep:
     snapshot, first = context.snapshot, index.segments[0]
     kind = kind_of(first)
-    label = kind.label(snapshot, first) if kind else "unknown"
-    nothing = IndexStep(index.name, label, len(index.segments), "", first)
+    nothing = IndexStep(index.name, label_of(snapshot, first), len(index.segments), "", first)
     unusable = next((why for segment in index.segments if (why := why_unusable(snapshot, segment))), None)
     if kind is None or unusable is not None or snapshot.columns.by_id(first.field_id) is None:
         return replace(nothing, reason=unusable or "its column was dropped", skipped=True)

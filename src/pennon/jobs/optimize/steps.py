@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
+from pennon.display import Displayed
 from pennon.format.index_metadata import IndexSegment
 from pennon.jobs.kinds import BuildPlan, MergePlan, WorkPlan
 from pennon.jobs.shared.remap import MergeSource
-from pennon.text import human_bytes, in_line, in_lines, plural
+from pennon.wording import human_bytes, in_line, in_lines, plural
 
 
 @dataclass(frozen=True)
-class IndexStep:
+class IndexStep(Displayed):
     """What will be done to one index.
 
     `merged` segments leave the table for one new segment, which also covers `new` fragments; so do `discarded` ones,
@@ -39,10 +40,12 @@ class IndexStep:
 
     @property
     def due(self) -> bool:
+        """Whether it changes something."""
         return bool(self.merged or self.discarded or self.new)
 
     @property
     def leaving(self) -> tuple[IndexSegment, ...]:
+        """Segments that leave the table."""
         return (*(source.segment for source in self.merged), *self.discarded)
 
     @property
@@ -52,11 +55,13 @@ class IndexStep:
 
     @property
     def segments_after(self) -> int:
+        """Segments that the index will have."""
         written = self.build is not None or self.merge is not None
         return self.segments - len(self.leaving) + written if self.due else self.segments
 
     @property
     def action(self) -> str:
+        """What is done, in a word or two."""
         if not self.due:
             return "skip" if self.skipped else "leave"
         if self.rebuilt:
@@ -64,6 +69,7 @@ class IndexStep:
         return "merge" if self.leaving else "add a delta"
 
     def to_dict(self) -> dict[str, object]:
+        """For JSON."""
         return {
             "index": self.name,
             "type": self.type,
@@ -81,10 +87,15 @@ class IndexStep:
     @property
     def summary(self) -> str:
         """One line."""
+        return in_line(f"{self.name}: {self.work_summary}")
+
+    @property
+    def work_summary(self) -> str:
+        """The line without the index's name."""
         if not self.due:
-            return in_line(f"{self.name}: {'skipped' if self.skipped else 'nothing to do'}, {self.reason}")
+            return f"{'skipped' if self.skipped else 'nothing to do'}, {self.reason}"
         what = f"{plural(self.segments, 'segment')} -> {self.segments_after}"
-        return in_line(f"{self.name}: {self.action}, {what}, {self.rows:,} rows written ({self.reason})")
+        return f"{self.action}, {what}, {self.rows:,} rows written ({self.reason})"
 
     def __str__(self) -> str:
         lines = [self.summary]
@@ -96,7 +107,7 @@ class IndexStep:
 
 
 @dataclass(frozen=True)
-class OptimizePlan:
+class OptimizePlan(Displayed):
     """What `optimize` does to a version of a table, index by index."""
 
     version: int
@@ -104,10 +115,12 @@ class OptimizePlan:
 
     @property
     def due(self) -> tuple[IndexStep, ...]:
+        """Steps that change something."""
         return tuple(step for step in self.steps if step.due)
 
     @property
     def skipped(self) -> tuple[IndexStep, ...]:
+        """Indices of kinds that Pennon does not support."""
         return tuple(step for step in self.steps if step.skipped)
 
     def to_dict(self) -> dict[str, object]:

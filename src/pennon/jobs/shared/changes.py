@@ -1,4 +1,4 @@
-"""What a commit does to the index segments of a table, as values that can be printed and applied to a version."""
+"""Changes of the index segments of a table, as values that can be printed and applied to a version."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage, trusted_coverage
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.jobs.shared.stale_values import held_fragments
-from pennon.text import in_line, plural
+from pennon.wording import in_line, plural
 
 
 class Change(Protocol):
-    """A change that is worked out against the newest version when it is committed, again after every conflict."""
+    """A change that is computed for the newest version when it is committed, and again after every conflict."""
 
     def on(self, base: Snapshot) -> SegmentChange:
-        """Which segments join and leave this version. PennonError where the change is not possible there."""
+        """The segments to add to and remove from this version. Raises PennonError if the change is impossible there."""
         ...
 
     def __str__(self) -> str: ...
@@ -29,8 +29,8 @@ class Change(Protocol):
 
 @dataclass(frozen=True)
 class SegmentChange:
-    """Segments that join a table and segments that leave it, in one transaction. A segment that joins under a uuid of
-    the table replaces that entry. On every version the same."""
+    """Segments to add and to remove in one transaction, the same for every version. An added segment with an existing
+    uuid replaces that entry."""
 
     add: tuple[IndexSegment, ...] = ()
     remove: tuple[IndexSegment, ...] = ()
@@ -50,8 +50,8 @@ class SegmentChange:
 
 @dataclass(frozen=True)
 class AddSegment:
-    """A new segment: in place of the whole index of that name, or beside the segments it does not overlap. Those that
-    it covers leave the table, unless `may_replace` is False."""
+    """Add a segment: in place of the whole index of that name, or next to the segments it does not overlap. Segments
+    that it covers are removed, unless `may_replace` is False."""
 
     segment: IndexSegment
     replace_whole: bool
@@ -85,17 +85,17 @@ class AddSegment:
         return True
 
     def __str__(self) -> str:
-        how = "in place of the whole index" if self.replace_whole else "beside its other segments"
+        how = "in place of the whole index" if self.replace_whole else "next to its other segments"
         fragments = plural(len(self.segment.fragments), "fragment")
         return in_line(f"add segment {self.segment.uuid} over {fragments} to {self.segment.name}, {how}")
 
 
 @dataclass(frozen=True)
 class ReplaceSegments:
-    """New segments of an index in place of those they were made of; none, where no row of those is left.
+    """Replace segments of an index by those built from them; by none if no row of them is left.
 
-    The index and all segments that leave must still be there: an index that was dropped stays dropped, and a segment
-    that another job replaced stays replaced.
+    The index and all segments to remove must still exist: an index that was dropped stays dropped, and a segment that
+    another job replaced stays replaced.
     """
 
     name: str
@@ -113,7 +113,7 @@ class ReplaceSegments:
         if not current or gone:
             what = f"segments {', '.join(sorted(gone))} of index {self.name!r}" if current else f"index {self.name!r}"
             raise CommitConflict(
-                f"{what} of {base.uri} left the table meanwhile", "Nothing was committed; run the job again"
+                f"{what} of {base.uri} left the table in the meantime", "Nothing was committed; run the job again"
             )
         return SegmentChange(self.new, tuple(current[uuid] for uuid in old))
 
@@ -123,7 +123,7 @@ class ReplaceSegments:
 
 @dataclass(frozen=True)
 class ReplacePairs:
-    """New segments in place of old ones, pair by pair and of any indices, in one transaction."""
+    """Replace old segments by new ones, pair by pair, of any indices, in one transaction."""
 
     pairs: tuple[tuple[IndexSegment, IndexSegment], ...]
 
@@ -148,7 +148,7 @@ class ReplacePairs:
 
 @dataclass(frozen=True)
 class DropIndex:
-    """All segments of an index leave the table."""
+    """Remove all segments of an index."""
 
     name: str
 
@@ -163,7 +163,7 @@ class DropIndex:
 
 
 def check_name_free(base: Snapshot, name: str, fields: tuple[int, ...]) -> None:
-    """InvalidArgument where an index of another column has this name: pylance accepts such a pair and then fails on
+    """Raises InvalidArgument if an index on another column has this name: pylance accepts such a pair and then fails on
     both."""
     for other in base.manifest.user_segments:
         if other.name == name and other.fields != fields:
@@ -180,6 +180,6 @@ def _check_not_stale(base: Snapshot, other: IndexSegment, new: IndexSegment, reu
         together = sorted(effective_coverage(other, base, reuse) | BitMap(new.fragments))
         raise InvalidArgument(
             f"fragments {sorted(stale)} of {base.uri} were changed in place, and segment {other.uuid} of index "
-            f"{new.name!r} still holds their old values, which pylance would return beside the new segment",
+            f"{new.name!r} still holds their old values, which pylance would return in addition to the new segment",
             f"Rebuild the index, or index fragments {together} as one segment that replaces the old one",
         )

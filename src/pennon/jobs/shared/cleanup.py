@@ -9,16 +9,14 @@ from uuid import uuid4
 
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.format.index_metadata import IndexSegment, segment_directory
-from pennon.format.named_files import delete_unless_named
+from pennon.format.named_files import delete_unless_named, log_deletion
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def delete_on_failure(store: Store, uuid: str) -> Generator[None]:
-    """Delete the files of a segment when what writes them fails."""
+    """Delete the files of a segment if writing them fails."""
     try:
         yield
     except BaseException:
@@ -28,37 +26,39 @@ def delete_on_failure(store: Store, uuid: str) -> Generator[None]:
 
 @contextmanager
 def delete_if_refused(snapshot: Snapshot, segments: Iterable[IndexSegment]) -> Generator[None]:
-    """Delete the files of new segments when their commit is refused.
+    """Delete the files of new segments if their commit is refused.
 
-    Only then: an interruption, or an error of the store, may come while the commit is under way or after it, and the
-    files of a committed version must stay. Otherwise they are orphans, which `clean_orphans` deletes.
+    Only then: an interruption, or an error of the store, may occur during the commit or after it, and the files of a
+    committed version must stay. If it was not committed, they are orphans, which `clean_orphans` deletes.
     """
     try:
         yield
     except StoreUnavailable:
         raise
     except PennonError:
-        directories = {segment.directory for segment in segments}
-        fields = {"table": snapshot.uri, "directories": sorted(directories)}
-        logger.warning("deleting files of segments whose commit was refused", extra=fields)
-        delete_unless_named(snapshot.store, directories, snapshot.version)
+        written = list(segments)
+        directories = {segment.directory for segment in written}
+        names = {segment.name for segment in written}
+        delete_unless_named(snapshot.store, directories, snapshot.version, names)
         raise
 
 
 def delete_segment_files(store: Store, segment: IndexSegment) -> None:
-    """Of a segment that a job wrote for itself and that no version names."""
+    """Delete the files of a temporary segment of a job, which no version names."""
     _delete(store, segment.directory, "temporary", segment.name, level=logging.DEBUG)
 
 
 def delete_abandoned_files(store: Store, segment: IndexSegment) -> None:
-    """Files in the directory of a committed segment that are not the segment's: abandoned attempts of tasks may have
-    left them."""
-    store.delete_directory(segment.directory, keep=segment.file_sizes)
+    """Delete files in the directory of a committed segment that do not belong to it: abandoned attempts of tasks may
+    have left them."""
+    removed = store.delete_directory(segment.directory, keep=segment.file_sizes)
+    if removed:
+        log_deletion(store, removed, "abandoned attempts of tasks", {segment.name}, level=logging.INFO)
 
 
 @contextmanager
 def scratch_directory(store: Store) -> Generator[str]:
-    """A directory for files that only the job itself needs. No manifest names it, so that a crash leaves an orphan."""
+    """A directory for temporary files of a job. No manifest names it, so a crash leaves an orphan."""
     directory = segment_directory(str(uuid4()))
     try:
         yield directory
@@ -69,6 +69,5 @@ def scratch_directory(store: Store) -> Generator[str]:
 def _delete(
     store: Store, directory: str, reason: str, index: str | None = None, *, level: int = logging.WARNING
 ) -> None:
-    fields = {"table": store.location.shown, "directory": directory, "reason": reason, "index": index}
-    logger.log(level, "deleting %s: %s", store.describe(directory), reason, extra=fields)
-    store.delete_directory(directory)
+    if store.delete_directory(directory):
+        log_deletion(store, {directory}, reason, {index} if index else (), level=level)

@@ -1,6 +1,6 @@
-"""Commit an index change so that it is right whatever other writers did since the data was read.
+"""Commit an index change so that it is correct regardless of other writers' changes since the data was read.
 
-A stored (value, address) pair is right as long as the fragment's data file that holds the column is the one that was
+A stored (value, address) pair is correct while the column of the fragment is in the same data file as when it was
 scanned. So coverage is checked by file, against the newest version before the commit and the committed one after it.
 """
 
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.errors import CommitConflict, CoverageWarning, DamagedFile, TableNotFound
+from pennon.events import Event, EventKind, emit
 from pennon.format.commit import commit_segments
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.manifest import read_manifest
@@ -29,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 
 def commit_change(scanned: Snapshot, change: Change) -> Snapshot:
-    """Commit a change of what was read from `scanned` on top of the newest version, again after each conflict that may
-    pass, and verify the result.
+    """Commit a change that is based on `scanned` on top of the newest version, retry after each retryable conflict, and
+    verify the result.
 
     Raises:
         CommitConflict: other writers made the change impossible; nothing was committed.
@@ -40,10 +41,18 @@ def commit_change(scanned: Snapshot, change: Change) -> Snapshot:
     return _verify(scanned, committed, added)
 
 
-def log_commit(committed: Snapshot, change: str, **counts: int) -> None:
+def log_commit(committed: Snapshot, change: str, indices: Iterable[str] = (), **counts: int) -> None:
     """One record for each version that a job commits."""
-    fields = {"table": committed.uri, "version": committed.version, "change": change, **counts}
-    logger.info("committed version %d of %s: %s", committed.version, committed.uri, change, extra=fields)
+    message = f"committed version {committed.version} of {committed.uri}: {change}"
+    names = tuple(sorted(set(indices)))
+    event = Event(EventKind.COMMIT, committed.uri, message, names, committed.version, counts, {"change": change})
+    emit(logger, logging.INFO, event)
+
+
+def log_conflict(found: Snapshot, problem: str, *indices: str) -> None:
+    """One record for a conflict that is found outside the attempts to commit."""
+    event = Event(EventKind.CONFLICT, found.uri, problem, indices, found.version, {"attempt": 1}, {"reason": problem})
+    emit(logger, logging.WARNING, event)
 
 
 def _commit_on_newest(scanned: Snapshot, change: Change) -> tuple[Snapshot, Sequence[IndexSegment]]:
@@ -55,23 +64,24 @@ def _commit_on_newest(scanned: Snapshot, change: Change) -> tuple[Snapshot, Sequ
                 return base, ()
             add = tuple(_still_covered(scanned, base, segment) for segment in proposed.add)
             proposed = SegmentChange(add, proposed.remove)
+            attempt.indices = tuple(sorted({segment.name for segment in (*proposed.add, *proposed.remove)}))
             _check(base, proposed)
             committed = commit_segments(base, proposed.add, proposed.remove)
-            log_commit(committed, str(change), added=len(proposed.add), removed=len(proposed.remove))
+            counts = {"added": len(proposed.add), "removed": len(proposed.remove)}
+            log_commit(committed, str(change), attempt.indices, **counts)
             return committed, proposed.add
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
 def _verify(scanned: Snapshot, committed: Snapshot, added: Sequence[IndexSegment]) -> Snapshot:
-    """Correct what another commit made wrong between the check and the commit: pylance does not detect a Merge or a
-    dropped column as a conflict."""
+    """Correct the coverage for commits between the check and this commit: pylance does not detect a Merge or a dropped
+    column as a conflict."""
     for segment in added:
         if any(committed.columns.by_id(field) is None for field in segment.fields):
             commit_change(committed, DropIndex(segment.name))
-            raise CommitConflict(
-                f"the column of index {segment.name!r} of {committed.uri} was dropped during the commit",
-                "The index was removed again",
-            )
+            problem = f"the column of index {segment.name!r} of {committed.uri} was dropped during the commit"
+            log_conflict(committed, problem, segment.name)
+            raise CommitConflict(problem, "The index was removed again")
         current = next((s for s in committed.manifest.segments if s.uuid == segment.uuid), None)
         if current is None:
             continue
@@ -82,13 +92,13 @@ def _verify(scanned: Snapshot, committed: Snapshot, added: Sequence[IndexSegment
 
 
 def _check(base: Snapshot, change: SegmentChange) -> None:
-    """What pylance accepts and then answers wrongly or fails on."""
+    """Refuse changes that pylance accepts and then answers wrongly or fails on."""
     staying = [s for s in base.manifest.user_segments if s.uuid not in {r.uuid for r in (*change.remove, *change.add)}]
     reuse = read_fragment_reuse(base) if change.add else None
     for segment in change.add:
         where = f"index {segment.name!r} of {base.uri}"
         if any(base.columns.by_id(field) is None for field in segment.fields):
-            raise CommitConflict(f"the column of {where} was dropped meanwhile", "Nothing was committed")
+            raise CommitConflict(f"the column of {where} was dropped in the meantime", "Nothing was committed")
         kind = kind_of(segment)
         if kind is not None and not kind.accepts(segment, base.manifest.has_stable_row_ids):
             raise CommitConflict(
@@ -115,17 +125,18 @@ def _check(base: Snapshot, change: SegmentChange) -> None:
 
 
 def _check_owners(base: Snapshot, name: str, change: SegmentChange, reuse: FragmentReuse | None) -> None:
-    """No segment may come to hold rows of a fragment that another one covers: pylance would return them."""
+    """Refuse a change after which a segment holds rows of a fragment that another one covers: pylance would return
+    them."""
     before = [s for s in base.manifest.user_segments if s.name == name]
     changed = {s.uuid for s in (*change.remove, *change.add)}
     after = [*(s for s in before if s.uuid not in changed), *(s for s in change.add if s.name == name)]
     found = newly_shared(base, before, after, reuse)
     if found is not None:
         segment, fragments = found
-        # Planning avoids it: another writer has added that segment, or changed those fragments, since.
+        # Planning avoids this, so another writer has added that segment or changed those fragments since.
         raise CommitConflict(
-            f"fragments {sorted(fragments)} of {base.uri} were changed in place meanwhile, and segment {segment.uuid} "
-            f"of index {name!r} holds their old values",
+            f"fragments {sorted(fragments)} of {base.uri} were changed in place in the meantime, and segment "
+            f"{segment.uuid} of index {name!r} holds their old values",
             "Nothing was committed; run the job again",
         )
 
@@ -143,12 +154,12 @@ def _still_covered(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> I
     if not lost:
         return segment
     if now.manifest.max_fragment_id == scanned.manifest.max_fragment_id:
-        # No fragment was written since, so those that vanished were deleted and no row of theirs is left to cover.
+        # No fragment was written since, so missing ones were deleted and have no rows left to cover.
         lost &= now.manifest.live
     still_there = lost & now.manifest.live
     if not kept and lost:
         raise CommitConflict(
-            f"every fragment that index {segment.name!r} of {now.uri} was built on has been rewritten meanwhile",
+            f"every fragment that index {segment.name!r} of {now.uri} was built on has been rewritten in the meantime",
             "Nothing was committed; run the job again",
         )
     if lost:
@@ -163,13 +174,13 @@ def _still_covered(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> I
 
 
 def _unchanged(scanned: Snapshot, now: Snapshot, reuse: FragmentReuse | None, fragment: int, field: int) -> bool:
-    before = scanned.manifest.fragments.get(fragment)
+    before = scanned.manifest.column_files(fragment, field)
     if before is None:
         # The fragment was not read: the entry of an old segment is committed again, with the bitmap it had.
         return True
-    after = now.manifest.fragments.get(fragment)
+    after = now.manifest.column_files(fragment, field)
     if after is not None:
-        return before.field_files.get(field) == after.field_files.get(field)
+        return before == after
     if reuse is None or fragment not in reuse.old_fragments:
         # Deleted as a whole, or compacted without an address map.
         return False
@@ -178,15 +189,15 @@ def _unchanged(scanned: Snapshot, now: Snapshot, reuse: FragmentReuse | None, fr
 
 def _unchanged_until_moved(scanned: Snapshot, newest: int, fragment: int, field: int) -> bool:
     """Whether a fragment that a deferred compaction moved kept its column until then."""
-    before = scanned.manifest.fragments[fragment].field_files.get(field)
+    before = scanned.manifest.column_files(fragment, field)
     for version in range(scanned.version + 1, newest):
         try:
             manifest = read_manifest(scanned.store, version)
         except (TableNotFound, DamagedFile):
             return False
-        current = manifest.fragments.get(fragment)
+        current = manifest.column_files(fragment, field)
         if current is None:
             return True
-        if current.field_files.get(field) != before:
+        if current != before:
             return False
     return True

@@ -1,9 +1,9 @@
-"""Which segments to merge: size tiers, as in a log-structured merge tree.
+"""The policy that chooses segments to merge: size tiers, as in a log-structured merge tree.
 
-A new segment takes in older ones as long as they are not much larger than what it holds already. Sizes of segments then
-grow by a factor from each to the next older one, so that both their number and how often a row is written grow with the
-logarithm of the rows. Only neighbors are merged, the newest first: coverage stays in one piece, and compaction, which
-never joins fragments of different segments, is not held up.
+A new segment is merged with older ones while they are not much larger than the rows gathered so far. Sizes of segments
+then grow by a factor from each to the next older one, so that both their number and the number of writes of a row grow
+with the logarithm of the rows. Only neighbors are merged, newest first: coverage stays contiguous, and compaction,
+which never joins fragments of different segments, is not blocked.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# An older segment is taken in unless it has more than this many times the rows gathered so far.
+# An older segment is merged unless it has more than this many times the rows gathered so far.
 RATIO = 2
 
 
 @dataclass(frozen=True)
 class Tier:
-    """A segment as the policy sees it; one with a reason in `forced` must be rewritten, whatever its size."""
+    """A segment for the policy; one with a reason in `forced` must be rewritten regardless of its size."""
 
     rows: int
     forced: str | None = None
@@ -32,11 +32,11 @@ class Choice:
 
 
 def choose_segments(tiers: Sequence[Tier], new_rows: int) -> Choice:
-    """Which of some segments, from the oldest to the newest, to merge."""
+    """Choose the segments to merge; they are given from the oldest to the newest."""
     forced = next((at for at, tier in enumerate(tiers) if tier.forced), None)
     gathered, taken = new_rows, 0
     for tier in reversed(tiers):
-        # Without new rows the newest segment is what others are compared with.
+        # Without new rows, others are compared with the newest segment.
         if taken == 0 and new_rows == 0:
             gathered, taken = tier.rows, 1
             continue

@@ -1,7 +1,7 @@
-"""Which rows of existing segments a rewritten one takes over, and under which ids.
+"""Selects the rows of existing segments that a rewritten one keeps, and their new ids.
 
-A segment's files may name rows that are deleted by now, that compaction moved, or that belong to fragments the segment
-no longer covers. Every rewrite of files leaves those out: merging, remapping and catching up are the same here.
+A segment's files may list rows that have been deleted, that compaction moved, or that belong to fragments the segment
+no longer covers. Every rewrite of files drops or remaps those: merging, remapping and catching up are the same here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class MergeSource:
-    """A segment to take rows from, and the fragments it covers, by the ids they will have.
+    """A source segment, and the fragments it covers, by their new ids.
 
-    `partitions` renumbers those of a vector index: the old number of each new one, from the first; others are left out.
+    `partitions` renumbers those of a vector index: the old number of each new one; others are dropped.
     """
 
     segment: IndexSegment
@@ -35,10 +35,10 @@ class MergeSource:
 
 @dataclass(frozen=True)
 class RemapPlan:
-    """What goes into one new segment; small enough to travel with every task.
+    """The sources of one new segment; small enough to be sent with every task.
 
-    `address_map` is the path of a file with the address map of a compaction under way: rows get the addresses they will
-    have once it is committed.
+    `address_map` is the path of a file with the address map of a running compaction: rows get the addresses that they
+    will have once it is committed.
     """
 
     pin: Pin
@@ -51,27 +51,27 @@ class RemapPlan:
         return BitMap().union(*(source.coverage for source in self.sources))
 
     def remapper(self, source: MergeSource) -> Remapper:
-        """Set up once per process."""
+        """Created once per process."""
         return _remapper(self.pin, self.stores_addresses, self.address_map, source.coverage)
 
 
 class Remapper:
-    """What becomes of the ids in one segment's files."""
+    """Remaps the ids in one segment's files."""
 
     def __init__(self, pin: Pin, stores_addresses: bool, address_map: str | None, coverage: FrozenBitMap) -> None:
         snapshot = pin.open()
         self._locate = None if stores_addresses else snapshot.address_of_id.locate
         self._reuse = read_fragment_reuse(snapshot) if stores_addresses else None
         if address_map is not None:
-            under_way = read_address_map(snapshot.store, address_map)
-            self._reuse = under_way if self._reuse is None else self._reuse.followed_by(under_way)
+            compaction = read_address_map(snapshot.store, address_map)
+            self._reuse = compaction if self._reuse is None else self._reuse.followed_by(compaction)
         # By fragment id; the last entry is for all higher ids.
         self._covered = np.zeros(max(coverage, default=0) + 2, dtype=np.bool_)
         self._covered[list(coverage)] = True
         self._deleted = snapshot.deleted_addresses(BitMap(coverage) & snapshot.manifest.live)
 
     def remap(self, ids: Addresses) -> tuple[Addresses, Mask]:
-        """The new id of each stored one, and which rows are taken over."""
+        """The new id of each stored one, and a mask of the rows to keep."""
         addresses, kept = ids, np.ones(len(ids), dtype=np.bool_)
         if self._locate is not None:
             addresses, kept = self._locate(ids)

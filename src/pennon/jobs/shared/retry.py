@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from pennon.errors import CommitConflict
+from pennon.events import Event, EventKind, emit
 from pennon.format.commit import RetryableConflict
 from pennon.format.snapshot import Snapshot
 
@@ -27,6 +28,7 @@ class Attempt:
     number: int
     change: str
     retried: tuple[type[CommitConflict], ...]
+    indices: tuple[str, ...] = ()  # those it is about, once they are known
 
     def __enter__(self) -> Snapshot:
         return self.base
@@ -37,23 +39,17 @@ class Attempt:
         if not isinstance(error, CommitConflict):
             return False
         retry = isinstance(error, self.retried) and self.number < ATTEMPTS
-        logger.log(
-            logging.INFO if retry else logging.WARNING,
-            "conflict on version %d of %s, attempt %d of %d, %s: %s",
-            self.base.version,
+        where = f"version {self.base.version} of {self.base.uri}, attempt {self.number} of {ATTEMPTS}"
+        event = Event(
+            EventKind.RETRY if retry else EventKind.CONFLICT,
             self.base.uri,
-            self.number,
-            ATTEMPTS,
-            "retried" if retry else "given up",
-            error.problem,
-            extra={
-                "table": self.base.uri,
-                "version": self.base.version,
-                "change": self.change,
-                "attempt": self.number,
-                "retried": retry,
-            },
+            f"conflict on {where}, {'retried' if retry else 'not retried'}: {error.problem}",
+            self.indices,
+            self.base.version,
+            {"attempt": self.number, "retried": retry},
+            {"change": self.change, "reason": error.problem},
         )
+        emit(logger, logging.INFO if retry else logging.WARNING, event)
         if retry:
             time.sleep(random.uniform(0.5, 1.0) * min(2.0, 0.025 * 2**self.number))
         return retry
@@ -62,7 +58,7 @@ class Attempt:
 def attempts(
     snapshot: Snapshot, change: str, *, retried: tuple[type[CommitConflict], ...] = (RetryableConflict,)
 ) -> Iterator[Attempt]:
-    """Attempts 1 to ATTEMPTS, each on the version that is the newest then. The body leaves the loop by `return` when
+    """Attempts 1 to ATTEMPTS, each on the newest version at that time. The body leaves the loop by `return` when
     its commit succeeded; `change` describes it in the log."""
     base = snapshot
     for number in range(1, ATTEMPTS + 1):

@@ -1,4 +1,4 @@
-"""New segments made of old ones, whatever their kind."""
+"""New segments from existing ones, of any kind."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pennon.jobs.shared.stale_values import held_fragments
 def plan_merge(
     context: PlanContext, sources: Sequence[MergeSource], *, rebalance: bool = False, delta: BuildPlan | None = None
 ) -> MergePlan:
-    """One segment with the rows of several, and of a delta that is built first. Files are copied where nothing in them
-    changes."""
+    """Plan one segment with the rows of several, and of a delta that is built first. Files without changes are
+    copied."""
     unchanged = _ids_unchanged(context.snapshot, sources)
     request = MergeRequest(tuple(sources), ids_unchanged=unchanged, rebalance=rebalance, delta=delta)
     return jobs_of(sources[0].segment).plan_merge(context, request)
@@ -30,15 +30,16 @@ def plan_merge(
 def remap_segment(
     engine: Engine, context: PlanContext, source: MergeSource, address_map: str | None = None
 ) -> IndexSegment:
-    """A segment with its rows at today's addresses, or at those of a compaction under way. It keeps its age."""
+    """Rewrite a segment with the current addresses of its rows, or with those of a running compaction. It keeps its
+    creation time."""
     jobs = jobs_of(source.segment)
     plan = jobs.plan_merge(context, MergeRequest((source,), address_map))
     return replace(jobs.merge(engine, context.snapshot, plan), created_at=source.segment.created_at)
 
 
 def _ids_unchanged(snapshot: Snapshot, sources: Sequence[MergeSource]) -> bool:
-    """Whether every id in the files may stay as it is: no row has moved, and none is of a fragment that its segment
-    does not cover."""
+    """Whether all ids in the files can stay unchanged: no row has moved, and all are in fragments that their segment
+    covers."""
     if read_fragment_reuse(snapshot) is not None:
         return False
     committed = {s.uuid for s in snapshot.manifest.segments}

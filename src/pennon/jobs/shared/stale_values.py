@@ -1,10 +1,10 @@
-"""One owner: a fragment that an index covers is held by the files of the segment that covers it, and by no others.
+"""One owner: rows of a fragment that an index covers are only in the files of the segment that covers it.
 
-A segment's files keep the rows they were written with. When a column changes in place, Lance takes the fragment out of
-the segment's coverage and leaves the old values in its files; compactions take them to new fragments through the
-Fragment Reuse Index, or by stable row ids. Pennon drops such rows segment by segment. pylance takes a row from every
-segment that holds it, as long as *some* segment of the index covers its fragment. So once another segment covers the
-fragment, pylance returns the old values too.
+A segment's files keep the rows they were written with. When a column is updated in place, Lance removes the fragment
+from the segment's coverage and leaves the old values in its files; compactions map them to new fragments through the
+Fragment Reuse Index, or by stable row ids. Pennon drops such rows segment by segment. pylance returns a row from every
+segment that holds it, if *some* segment of the index covers its fragment. So once another segment covers the fragment,
+pylance returns the old values too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, UnsupportedTable
 from pennon.format.addresses import Addresses, fragment_of
+from pennon.format.history import oldest_version_with
 from pennon.format.index_metadata import IndexSegment
-from pennon.format.manifest import Manifest, manifest_paths, read_manifest
 from pennon.format.segment_contents import read_contents
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import SHARED_CACHE, ByteCache
@@ -27,8 +27,8 @@ from pennon.index.registry import kind_of, why_unusable
 
 
 def held_fragments(base: Snapshot, segment: IndexSegment, among: BitMap, reuse: FragmentReuse | None) -> BitMap:
-    """Which of these fragments the segment's files may hold rows of. None is left out; metadata decides where it can,
-    else the ids in the files do."""
+    """The subset of `among` whose rows the segment's files may hold. The result is complete; it comes from metadata
+    if possible, else from the ids in the files."""
     among = among & base.manifest.live
     kind = kind_of(segment)
     if not among or kind is None:
@@ -38,12 +38,12 @@ def held_fragments(base: Snapshot, segment: IndexSegment, among: BitMap, reuse: 
     if kind.stores_addresses(segment.index_version, base.manifest.has_stable_row_ids):
         if recorded is not None:
             return among & _reached(BitMap(recorded.fragments), reuse)
-        oldest = _oldest_version_with(base, segment)
+        oldest = oldest_version_with(base, segment)
         # Older writers do not record the highest id.
         highest = max([oldest.max_fragment_id, *oldest.fragments])
         suspects = among & _reached(BitMap(range(highest + 1)), reuse)
         return _confirmed(suspects, lambda: _reached(_stored_fragments(base, segment), reuse)) if readable else suspects
-    below = recorded.row_ids_below if recorded else _oldest_version_with(base, segment).next_row_id
+    below = recorded.row_ids_below if recorded else oldest_version_with(base, segment).next_row_id
     suspects = BitMap(f for f in among if int(base.row_ids(f).min(initial=below)) < below)
     return _confirmed(suspects, lambda: _located_fragments(base, segment)) if readable else suspects
 
@@ -51,7 +51,7 @@ def held_fragments(base: Snapshot, segment: IndexSegment, among: BitMap, reuse: 
 def shared_fragments(
     base: Snapshot, segments: Sequence[IndexSegment], reuse: FragmentReuse | None
 ) -> dict[str, BitMap]:
-    """By uuid, the fragments a segment of an index may hold rows of although another segment covers them."""
+    """By uuid, the fragments whose rows a segment of an index may hold although another segment covers them."""
     coverage = {s.uuid: effective_coverage(s, base, reuse, segments) for s in segments}
     shared: dict[str, BitMap] = {}
     for segment in segments:
@@ -65,7 +65,7 @@ def shared_fragments(
 def newly_shared(
     base: Snapshot, before: Sequence[IndexSegment], after: Sequence[IndexSegment], reuse: FragmentReuse | None
 ) -> tuple[IndexSegment, BitMap] | None:
-    """The first segment of an index that would share a fragment with another after a commit, and did not before it."""
+    """The first segment of an index that would share a fragment with another after a commit but does not before it."""
     old = {s.uuid: effective_coverage(s, base, reuse, before) for s in before}
     new = {s.uuid: effective_coverage(s, base, reuse, after) for s in after}
     for segment in after:
@@ -93,23 +93,8 @@ def _union(parts: Iterable[BitMap]) -> BitMap:
     return BitMap().union(*parts)
 
 
-def _oldest_version_with(base: Snapshot, segment: IndexSegment) -> Manifest:
-    """An old version that has the segment, as a rule the oldest there is: its files hold nothing that came later."""
-    versions = sorted(v for v in manifest_paths(base.store) if v <= base.version)
-    low, high = 0, len(versions) - 1
-    oldest = base.manifest
-    while low < high:
-        middle = (low + high) // 2
-        manifest = read_manifest(base.store, versions[middle])
-        if any(s.uuid == segment.uuid for s in manifest.segments):
-            oldest, high = manifest, middle
-        else:
-            low = middle + 1
-    return oldest
-
-
 def _stored_fragments(base: Snapshot, segment: IndexSegment) -> BitMap:
-    """Those of the addresses in a segment's files. Reads every one, once per process."""
+    """The fragments of the addresses in a segment's files. Reads all addresses, once per process."""
     key = ("stored fragments", base.location.uri, segment.uuid)
 
     def load() -> tuple[BitMap, int]:
@@ -122,7 +107,7 @@ def _stored_fragments(base: Snapshot, segment: IndexSegment) -> BitMap:
 
 
 def _located_fragments(base: Snapshot, segment: IndexSegment) -> BitMap:
-    """Where the rows are today whose stable ids are in a segment's files. Reads every id."""
+    """The current fragments of the rows whose stable ids are in a segment's files. Reads all ids."""
     found = BitMap()
     for ids in _stored_ids(base, segment):
         addresses, there = base.address_of_id.locate(ids)

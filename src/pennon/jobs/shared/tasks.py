@@ -1,4 +1,4 @@
-"""Cutting a table into tasks of about equal work."""
+"""Cut a table into tasks of about equal work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cut_slices(fragments: Iterable[Fragment], count: int) -> list[ScanSlice]:
     position, number = 0, 0
     for fragment in fragments:
         rows = fragment.live_rows
-        # A fragment belongs to the slice that its middle lies in.
+        # A fragment belongs to the slice that contains its middle.
         middle = int((position + rows / 2) / share)
         split = rows > share * 1.5
         if group and (split or middle != number):
@@ -41,7 +41,7 @@ def cut_slices(fragments: Iterable[Fragment], count: int) -> list[ScanSlice]:
 
 
 def whole_waves(tasks: int, parallelism: int) -> int:
-    """Rounded up so that no core idles while others do the last tasks."""
+    """The number of tasks, rounded up so that no core is idle while others run the last tasks."""
     return -(-tasks // parallelism) * parallelism
 
 

@@ -1,4 +1,4 @@
-"""A vector index under audit: its rows, a sample of its codes, its graphs, and how much a search finds."""
+"""The audit of a vector index: its rows, a sample of its codes, its graphs, and the recall of a search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pennon.jobs.kinds import Recall
 from pennon.jobs.vector.codes import check_partitions
 from pennon.jobs.vector.recall import POOR_RECALL, REFINE, K, measure_recall
 from pennon.jobs.vector.scan import PRESENT, files_of, read_vectors
-from pennon.text import plural
+from pennon.wording import plural
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class VectorAudit:
         measured = measure_recall(engine, snapshot, index, view, queries)
         if measured is None:
             return None
-        share, asked = measured
-        by = plural(asked, "query", "queries")
+        share, queried = measured
+        by = plural(queried, "query", "queries")
         problem = f"recall@{K} is {share:.3f} with refine_factor={REFINE}, by {by}"
         return Recall(share, problem, share < POOR_RECALL)

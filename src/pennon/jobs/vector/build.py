@@ -38,7 +38,7 @@ from pennon.jobs.vector.plan import WEIGHED_ROWS, VectorPlan
 from pennon.jobs.vector.sample import indexable_vectors
 from pennon.jobs.vector.train import train
 
-# Rows read at once while runs are joined.
+# Bytes of rows read at once while runs are joined.
 COPIED_BYTES = 16 << 20
 
 
@@ -68,7 +68,7 @@ def build_vector(engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexS
 
 @dataclass(frozen=True)
 class EncodedSlice:
-    """What a map task reports, for the check at the end and the loss of the index."""
+    """The report of a map task, for the final check and the loss of the index."""
 
     scanned: int
     indexed: int
@@ -83,7 +83,7 @@ def assemble(
     loss: float | None,
     runs: Sequence[PartitionRun],
 ) -> IndexSegment:
-    """One segment of what the tasks have written."""
+    """Assemble one segment from the files of the tasks."""
     models = files.load()
     if len(runs) == 1 and runs[0].whole is not None:
         whole = runs[0].whole
@@ -100,7 +100,8 @@ def assemble(
 
 
 def partition_bounds(ivf: Ivf, sample: Vectors, reducers: int) -> tuple[int, ...]:
-    """Where the partitions of each reducer begin, and the end: neighbors, of about as many rows by the sample."""
+    """The first partition of each reducer, and the end: neighboring partitions, with about equally many rows by the
+    sample."""
     if reducers == 1:
         return 0, ivf.num_partitions
     ids = ivf.assign(sample[: ivf.num_partitions * WEIGHED_ROWS])[0]
@@ -108,7 +109,7 @@ def partition_bounds(ivf: Ivf, sample: Vectors, reducers: int) -> tuple[int, ...
 
 
 def cut_by_weight(weights: npt.NDArray[Any], parts: int) -> tuple[int, ...]:
-    """Where parts of about equal weight begin, and the end."""
+    """The starts of parts of about equal weight, and the end."""
     reached = np.cumsum(weights)
     cuts = np.searchsorted(reached, reached[-1] * np.arange(1, parts) / parts) + 1
     return tuple(sorted({0, *cuts.tolist(), len(weights)}))
@@ -117,7 +118,7 @@ def cut_by_weight(weights: npt.NDArray[Any], parts: int) -> tuple[int, ...]:
 def _encode_slice(
     plan: VectorPlan, files: ModelFiles, bounds: tuple[int, ...], part: ScanSlice
 ) -> Generator[tuple[int, pa.RecordBatch], None, EncodedSlice]:
-    """Map task: codes of a slice, cut by reducer. Reports what was seen."""
+    """Map task: codes of a slice, cut by reducer. Reports the numbers of rows."""
     snapshot, models = plan.pin.open(), files.load()
     scanned = indexed = 0
     loss = 0.0
@@ -149,19 +150,19 @@ def send_coded(
 
 
 def _assemble(plan: VectorPlan, files: ModelFiles, loss: float | None, runs: Sequence[PartitionRun]) -> WrittenSegment:
-    """The only task of the last step: runs joined batch by batch to the files of the segment."""
+    """The only task of the last step: join runs batch by batch into the files of the segment."""
     store, models = plan.pin.open().store, files.load()
     ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)
     layout = Layout.of(_joined(ivf, [(run.first, run.lengths) for run in runs], 0))
     whole = write_segment_codes(plan, models, layout, _copied(store, [run.path for run in runs], plan.code_bytes))
     if plan.hnsw is None:
         return whole
-    made = [(run.first, run.graphs) for run in runs if run.graphs]
+    written = [(run.first, run.graphs) for run in runs if run.graphs]
     graphs = Graphs(
         GRAPH_SCHEMA,
-        _copied(store, [graph.path for _, graph in made], plan.hnsw.m * 16),
-        Layout.of(_joined(ivf, [(first, graph.lengths) for first, graph in made], 0)),
-        tuple(_joined(ivf, [(first, graph.metadata) for first, graph in made], "")),
+        _copied(store, [graph.path for _, graph in written], plan.hnsw.m * 16),
+        Layout.of(_joined(ivf, [(first, graph.lengths) for first, graph in written], 0)),
+        tuple(_joined(ivf, [(first, graph.metadata) for first, graph in written], "")),
     )
     with delete_on_failure(store, whole.uuid):
         index = write_index(store, whole.directory, plan.kind, ivf, plan.storage_version, graphs)
@@ -169,7 +170,7 @@ def _assemble(plan: VectorPlan, files: ModelFiles, loss: float | None, runs: Seq
 
 
 def _joined(ivf: Ivf, parts: Sequence[tuple[int, Sequence[Any]]], missing: Any) -> list[Any]:
-    """What reducers report of their partitions, for all partitions."""
+    """The reports of all reducers, as one list over all partitions."""
     joined = [missing] * ivf.num_partitions
     for first, reported in parts:
         joined[first : first + len(reported)] = reported
@@ -209,5 +210,5 @@ def _segment(plan: VectorPlan, whole: WrittenSegment, quantizer: Quantizer) -> I
 
 
 def _narrow(ivf: Ivf) -> type[np.unsignedinteger[Any]]:
-    """Numbers of 16 bits are sorted by radix."""
+    """numpy sorts 16-bit numbers by radix sort."""
     return np.uint16 if ivf.num_partitions <= 1 << 16 else np.uint32

@@ -1,7 +1,7 @@
-"""Whether the codes of a vector index are those of its vectors, and whether its graphs are valid.
+"""Checks that the codes of a vector index match its vectors, and that its graphs are valid.
 
-A sample of every fragment's vectors is coded again with the segment's own models. A code that differs counts as wrong
-where it also measures otherwise: codes made with other bounds, or of a vector that has changed since.
+A sample of every fragment's vectors is encoded again with the segment's models. A code that differs counts as wrong if
+its distances differ too: it was encoded with other bounds, or from a vector that has changed since.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pennon.jobs.audit.checksums import Sums, facts_of_hashes, mixed
 from pennon.jobs.audit.targets import CodeTally, Piece, Subject, answered_by
 from pennon.jobs.vector.scan import PRESENT, files_of
 
-# Rows of a fragment whose codes are looked at, and of a whole segment.
+# The number of rows of a fragment whose codes are checked, and of a whole segment.
 FRAGMENT_ROWS = 64
 SEGMENT_ROWS = 20_000
-# How far a distance may be off: in parts of the spread of a partition, and for rounding in parts of the length.
+# The tolerance of a distance: as a share of the spread of a partition, and for rounding as a share of the length.
 SPREAD_SHARE, LENGTH_SHARE = 1e-2, 1e-5
 COMPARED_ROWS = 256
 
 
 def check_partitions(pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
-    """Some partitions of a segment: which rows they hold, and whether codes and graphs are right."""
+    """Check some partitions of a segment: their rows, codes and graphs."""
     files, answered = files_of(pin, piece.subject), answered_by(pin, piece.subject)
     sums, codes = Sums.over(piece.subject.fragments), CodeTally()
     snapshot = pin.open()
@@ -54,29 +54,29 @@ def check_partitions(pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
 
 
 def wrong_codes(files: VectorFiles, number: int, stored: Columns, vectors: Vectors) -> Mask:
-    """Which of some rows of a partition are not coded like their vectors."""
+    """A mask of the rows of a partition whose codes do not match their vectors."""
     quantizer, centroids = files.quantizer, files.ivf.centroids
     prepared = files.metric.prepare(vectors)
     fresh = quantizer.encode(prepared, centroids, np.full(len(vectors), number, dtype=np.uint32))
     suspects = np.flatnonzero(quantizer.differs(stored, fresh))
     wrong = np.zeros(len(vectors), dtype=np.bool_)
     if len(suspects):
-        asked = quantizer.prepare(prepared[suspects])
-        found = _own_distances(quantizer, take_columns(stored, suspects), centroids[number], asked)
-        expected = _own_distances(quantizer, take_columns(fresh, suspects), centroids[number], asked)
+        prepared_queries = quantizer.prepare(prepared[suspects])
+        found = _own_distances(quantizer, take_columns(stored, suspects), centroids[number], prepared_queries)
+        expected = _own_distances(quantizer, take_columns(fresh, suspects), centroids[number], prepared_queries)
         lengths = squared_lengths(prepared)
         spread = lengths
         if files.metric.by_l2:
             spread = squared_lengths(prepared - centroids[number])
         allowed = SPREAD_SHARE * float(spread.mean()) + LENGTH_SHARE * lengths[suspects]
-        # Not <=, so that a distance which is no number is wrong too.
+        # Negated <=, so that NaN is wrong too.
         wrong[suspects] = ~(np.abs(found - expected) <= allowed)
     return wrong
 
 
-def _own_distances(quantizer: Quantizer, columns: Columns, centroid: Vectors, asked: Vectors) -> Floats:
-    """Of each vector to its own code."""
-    return np.diagonal(quantizer.scorer(columns, centroid).distances(asked))
+def _own_distances(quantizer: Quantizer, columns: Columns, centroid: Vectors, prepared_queries: Vectors) -> Floats:
+    """The distance of each vector to its own code."""
+    return np.diagonal(quantizer.scorer(columns, centroid).distances(prepared_queries))
 
 
 def _check_graph(files: VectorFiles, number: int, partition: Partition) -> None:
@@ -91,7 +91,7 @@ def _check_graph(files: VectorFiles, number: int, partition: Partition) -> None:
 
 
 class _Chances:
-    """Which rows to look at: drawn by their address, about as many of each fragment."""
+    """Selects the rows to check: sampled by address, about equally many of each fragment."""
 
     def __init__(self, snapshot: Snapshot, subject: Subject) -> None:
         self._fragments = np.array(sorted(subject.fragments), dtype=np.uint32)
@@ -105,10 +105,10 @@ class _Chances:
 
 
 def _vectors(snapshot: Snapshot, path: str, metric: Metric, addresses: Addresses) -> tuple[Vectors, Mask]:
-    """Those that can be measured, and which rows have one; the comparison of rows reports the others."""
+    """The vectors that can be measured, and a mask of their rows; the comparison of rows reports the others."""
     there = _exist(snapshot, addresses)
     values: pa.Array = snapshot.take_in_order(addresses[there], [path]).column(0).combine_chunks()
-    while pa.types.is_struct(values.type):  # a nested column, fetched by row, comes inside its structs
+    while pa.types.is_struct(values.type):  # pylance returns a nested column inside its structs
         [values] = values.flatten()
     vectors, whole = to_matrix(values)
     whole[whole] = metric.indexable(vectors[whole])
@@ -117,7 +117,7 @@ def _vectors(snapshot: Snapshot, path: str, metric: Metric, addresses: Addresses
 
 
 def _exist(snapshot: Snapshot, addresses: Addresses) -> Mask:
-    """A damaged file may name rows beyond the end of a fragment."""
+    """A damaged file may list rows beyond the end of a fragment."""
     fragments, at = np.unique(fragment_of(addresses), return_inverse=True)
     ends = np.array([snapshot.manifest.fragments[int(f)].physical_rows for f in fragments], dtype=np.uint64)
     return offset_of(addresses) < ends[at]

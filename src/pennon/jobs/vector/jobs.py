@@ -1,4 +1,4 @@
-"""The work on vector indices, all seven of them."""
+"""The jobs of all seven vector indices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pennon.jobs.vector.plan import VectorPlan, plan_vector
 from pennon.jobs.vector.plan_like import partition_size, plan_like, plan_rebuild
 from pennon.jobs.vector.plan_merge import VectorMerge, plan_vector_merge
 
-# Everything is trained again where outgrown partitions hold more than this share of all rows.
+# The index is trained again if partitions that are too large hold more than this share of all rows.
 REBUILT_SHARE = 0.5
 
 
@@ -40,7 +40,7 @@ class VectorJobs:
         theirs = VECTOR.described(snapshot, other)
         if theirs == (plan.kind, plan.metric):
             return None
-        what = f"{theirs[0].name} for {theirs[1]}" if theirs else "of another kind"
+        what = f"{theirs[0].name} for {theirs[1]}" if theirs else "of an unknown kind"
         return f"{what}, the new segment {plan.kind.name} for {plan.metric}"
 
     def plan_like(
@@ -69,8 +69,8 @@ class VectorJobs:
         return merge_vector(engine, snapshot, plan)
 
     def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> Upkeep | None:
-        """Whether partitions of all segments together are too uneven; None also where segments differ in their
-        models."""
+        """Whether the partitions of all segments together are too uneven; None also if the models of segments
+        differ."""
         ordered = sorted(segments, key=lambda segment: -segment.size_bytes)
         opened = [VectorFiles(snapshot.store, segment.directory, segment.file_sizes) for segment in ordered]
         if any(not np.array_equal(files.ivf.centroids, opened[0].ivf.centroids) for files in opened):
@@ -85,7 +85,7 @@ class VectorJobs:
 
 
 def _metric_of(snapshot: Snapshot, name: str) -> str | None:
-    """The metric of the segments that a new one joins, None where there are none."""
+    """The metric of the segments that a new one joins, None if there are none."""
     others = [s for s in snapshot.manifest.user_segments if s.name == name and kind_of(s) is VECTOR]
     known = VECTOR.described(snapshot, others[0]) if others else None
     return known[1].value if known else None

@@ -1,6 +1,6 @@
 """k-means on Spark, for training sets or numbers of centroids too large for one process.
 
-The driver finds centroids to begin with in a part of the sample. Then, pass by pass, every task assigns its part of
+The driver finds initial centroids from a part of the sample. Then, pass by pass, every task assigns its part of
 the sample and sends the sums of each centroid's points to the reducer of that centroid; the driver moves the centroids.
 """
 
@@ -24,7 +24,7 @@ from pennon.index.vector.vectors import Vectors, list_type, to_lists, to_matrix
 from pennon.jobs.vector.plan import VectorPlan
 from pennon.jobs.vector.sample import SampleFile, read_sample
 
-# Vectors of the sample that the driver looks at, for each centroid it begins with.
+# Vectors of the sample that the driver uses, for each initial centroid.
 START_ROWS = 16
 # Sums are float64: two copies of those of one reducer.
 SUM_COPIES = 3
@@ -33,7 +33,8 @@ SUM_COPIES = 3
 def train_on_spark(
     engine: Engine, store: Store, plan: VectorPlan, files: Sequence[SampleFile], scratch: str
 ) -> Vectors:
-    """Centroids in float32. Equal plans and samples give equal centroids, whichever task comes in first."""
+    """Centroids in float32. Equal plans and samples give equal centroids, independent of the order in which tasks
+    finish."""
     spherical = not plan.metric.by_l2
     most = plan.memory_bytes // (plan.vector_bytes * SUM_COPIES)
     start_rows = max(plan.num_partitions, min(plan.num_partitions * START_ROWS, most))
@@ -82,7 +83,7 @@ def _pass(
 def _assign_part(
     pin: Pin, path: str, bounds: tuple[int, ...], spherical: bool, task: tuple[int, tuple[SampleFile, ...]]
 ) -> Generator[tuple[int, pa.RecordBatch]]:
-    """Map task: what a part of the sample says of the centroids, cut by reducer."""
+    """Map task: the partials of a part of the sample, cut by reducer."""
     number, files = task
     store = pin.open().store
     centroids = _vectors(LanceFile(store, path).read())
@@ -98,7 +99,7 @@ def _assign_part(
 
 
 def _add_up(bounds: tuple[int, ...], dim: int, reducer: int, batches: Iterator[pa.RecordBatch]) -> Partials:
-    """Reduce task: sums of floats, so in the order of the tasks."""
+    """Reduce task: adds floats, therefore in the order of the tasks."""
     start, end = bounds[reducer], bounds[reducer + 1]
     rows = pa.Table.from_batches(batches).combine_chunks()
     columns = {name: rows.column(name).to_numpy() for name in ("task", "centroid", "count", "loss")}

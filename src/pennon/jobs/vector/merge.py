@@ -1,6 +1,6 @@
-"""Merge vector segments that share their models: partition by partition, codes as they are.
+"""Merge vector segments that share their models: partition by partition, with unchanged codes.
 
-Every task takes neighboring partitions from all segments; graphs are built again where rows were joined or left out. A
+Every task takes neighboring partitions from all segments; graphs are rebuilt if rows were joined or removed. A
 merge of one segment remaps it.
 """
 
@@ -60,7 +60,7 @@ def merge_vector(engine: Engine, snapshot: Snapshot, plan: VectorMerge) -> Index
 def _merge_shared(
     engine: Engine, snapshot: Snapshot, base: VectorPlan, remap_plan: RemapPlan, parallelism: int
 ) -> IndexSegment:
-    """Of sources that all have the models of `base`."""
+    """Merge sources that all have the models of `base`."""
     assert base.models is not None
     lengths = stored_lengths(remap_plan, base.num_partitions)
     rows = int(lengths.sum())
@@ -103,7 +103,7 @@ def _merge_partitions(
             chosen = remap_plan.sources[source]
             old = number if chosen.partitions is None else chosen.partitions[number]
             batch, metadata = open_files(remap_plan.pin, chosen.segment).read_graph(old)
-            if batch.schema.equals(GRAPH_SCHEMA):  # older ones lack a column
+            if batch.schema.equals(GRAPH_SCHEMA):  # older graphs lack a column
                 return batch, metadata
         return build_partition_graph(plan, models, number, partition)
 
@@ -118,7 +118,7 @@ def _merge(plan: VectorPlan, remap_plan: RemapPlan, first: int, end: int) -> _Me
         files = open_files(remap_plan.pin, source.segment)
         return list(_remapped(files, source, remap_plan.remapper(source), first, end, rows))
 
-    # An object store answers slowly, but many at once.
+    # An object store has a high latency but serves many requests at once.
     with ThreadPoolExecutor(READING_THREADS) as threads:
         for place, found in enumerate(threads.map(remapped, remap_plan.sources)):
             for number, partition, whole in found:
@@ -129,7 +129,7 @@ def _merge(plan: VectorPlan, remap_plan: RemapPlan, first: int, end: int) -> _Me
 
 
 def _joined(found: Sequence[tuple[int, Partition, bool]], empty: Partition) -> tuple[Partition, int | None]:
-    """Rows of several segments come in the order of their ids, so that the order of merges leaves no trace."""
+    """Rows of several segments are sorted by id, so that the result does not depend on the order of merges."""
     if not found:
         return empty, None
     if len(found) == 1:
@@ -138,7 +138,7 @@ def _joined(found: Sequence[tuple[int, Partition, bool]], empty: Partition) -> t
     found = sorted(found, key=lambda part: part[1].row_ids[0])
     ids = np.concatenate([partition.row_ids for _, partition, _ in found])
     columns = concat_columns([partition.columns for _, partition, _ in found])
-    if (ids[1:] > ids[:-1]).all():  # as a rule every segment has fragments of its own, one after another
+    if (ids[1:] > ids[:-1]).all():  # usually each segment covers later fragments than the previous one
         return Partition(ids, columns), None
     order = np.argsort(ids, kind="stable")
     return Partition(ids[order], take_columns(columns, order)), None
@@ -147,8 +147,8 @@ def _joined(found: Sequence[tuple[int, Partition, bool]], empty: Partition) -> t
 def _remapped(
     files: VectorFiles, source: MergeSource, remapper: Remapper, first: int, end: int, rows: int
 ) -> Iterator[tuple[int, Partition, bool]]:
-    """The partitions of a source that have rows to take over, by the numbers they will have, and whether all of their
-    rows are; in reads of about `rows` rows."""
+    """The partitions of a source that have rows to keep, by their new numbers, and whether all of their rows are kept;
+    in reads of about `rows` rows."""
     new_numbers = {number: number for number in range(first, end)}
     if source.partitions is not None:
         new_numbers = {old: first + at for at, old in enumerate(source.partitions[first:end])}
@@ -173,7 +173,7 @@ def _remapped(
 
 
 def _pieces(lengths: npt.NDArray[np.int64], first: int, end: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Stretches of partitions of about `rows` rows, at least one partition each."""
+    """Ranges of partitions of about `rows` rows, at least one partition each."""
     low, held = first, 0
     for number in range(first, end):
         if held and held + int(lengths[number]) > rows:

@@ -1,4 +1,4 @@
-"""The trained models of a vector index, on their way from the driver to the tasks: the files of an empty index."""
+"""The trained models of a vector index, sent from the driver to the tasks as the files of an empty index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pennon.index.vector.quantizers.base import Quantizer
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """What all tasks of a build share."""
+    """The models that all tasks of a build share."""
 
     ivf: Ivf
     quantizer: Quantizer
@@ -30,8 +30,8 @@ class TrainedModels:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """Where a task finds the models: in the files of a segment, perhaps an empty one. Closures stay small, and a worker
-    reads them once for all its tasks."""
+    """The place of the models for tasks: the files of a segment, possibly an empty one. Closures stay small, and a
+    worker reads the files once for all its tasks."""
 
     location: Location
     directory: str

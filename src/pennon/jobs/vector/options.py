@@ -1,4 +1,4 @@
-"""What follows from the options of a vector index and the table: the number of partitions, given centroids."""
+"""Values derived from the options of a vector index and the table: the number of partitions, given centroids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pennon.index.vector.vectors import as_floats
 
 
 def partitions_for(options: IvfOptions, rows: int) -> int:
-    """By default as many as rows of a partition, so that finding partitions and searching one cost alike."""
+    """By default as many as the rows of a partition, so that finding partitions and searching one cost the same."""
     if options.num_partitions is not None:
         return options.num_partitions
     wanted = rows / options.target_partition_size if options.target_partition_size else math.sqrt(rows)
@@ -28,7 +28,7 @@ def given_centroids(
         return None
     centroids = as_floats(given, "ivf_centroids", element)
     if centroids.ndim != 2 or centroids.shape[1] != dim or not 0 < len(centroids) <= MAX_PARTITIONS:
-        raise InvalidArgument(f"ivf_centroids have the shape {centroids.shape}", f"Give [num_partitions, {dim}] floats")
+        raise InvalidArgument(f"ivf_centroids have the shape {centroids.shape}", f"Pass [num_partitions, {dim}] floats")
     if num_partitions not in (None, len(centroids)):
         raise InvalidArgument(f"{len(centroids)} ivf_centroids contradict num_partitions={num_partitions}")
     return centroids

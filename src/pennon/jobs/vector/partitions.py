@@ -33,13 +33,13 @@ from pennon.jobs.vector.sample import indexable_vectors
 
 PARTITION = "__partition"
 
-# Vectors written at once where the reducer scans them itself; the writer is slower with more.
+# Bytes of vectors written at once if the reducer scans them itself; the writer is slower with more.
 WRITTEN_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
 class WrittenSegment:
-    """The files of the segment, in a directory of the attempt that wrote them."""
+    """The files of the segment, in a directory unique to the attempt that wrote them."""
 
     uuid: str
     files: tuple[IndexFile, ...]
@@ -51,7 +51,8 @@ class WrittenSegment:
 
 @dataclass(frozen=True)
 class PartitionRun:
-    """Neighboring partitions, written by one reducer: to a file of their own, or as the segment where it has all."""
+    """Neighboring partitions, written by one reducer: to a separate file, or as the segment if there is only one
+    reducer."""
 
     first: int
     lengths: tuple[int, ...]
@@ -76,7 +77,7 @@ class Partitions(Protocol):
     def __iter__(self) -> Iterator[Partition]: ...
 
 
-# Makes the rows of a partition's graph, and its metadata, of the partition's number and rows.
+# Builds the rows of a partition's graph and its metadata from the partition's number and rows.
 GraphBuilder = Callable[[int, Partition], tuple[pa.RecordBatch, str]]
 
 
@@ -88,7 +89,7 @@ def write_runs(
     number: int,
     batches: Iterator[pa.RecordBatch],
 ) -> PartitionRun:
-    """Reduce task: the partitions of one reducer in order, with their graphs, in files of this attempt alone."""
+    """Reduce task: write the partitions of one reducer in order, with their graphs, in files unique to this attempt."""
     models = files.load()
     first, end = bounds[number], bounds[number + 1]
     partitions = _Received(buffered(batches, plan.memory_bytes // 2), first, end)
@@ -101,7 +102,7 @@ def write_runs(
 def write_partitions(
     plan: VectorPlan, models: TrainedModels, scratch: str, first: int, partitions: Partitions, build: GraphBuilder
 ) -> PartitionRun:
-    """Neighboring partitions in order, with their graphs, in files of this attempt alone."""
+    """Write neighboring partitions in order, with their graphs, in files unique to this attempt."""
     store, lengths = plan.pin.open().store, partitions.lengths
     packed = (pack_partition(models.quantizer, partition) for partition in partitions if len(partition))
     if plan.hnsw is None and len(lengths) == models.ivf.num_partitions:
@@ -116,8 +117,8 @@ def write_partitions(
 
 
 class _Received:
-    """The rows that were sent for neighboring partitions. Batches are in the order of partitions, so that a partition
-    is a slice of each, and only one partition at a time is put together."""
+    """The received rows of neighboring partitions. Batches are sorted by partition, so a partition is a slice of each,
+    and only one partition at a time is assembled."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], first: int, end: int) -> None:
         self._pieces = [_from_batch(batch) for batch in batches]
@@ -150,8 +151,8 @@ class _Received:
 
 
 def _fetched(plan: VectorPlan, models: TrainedModels, partitions: Partitions) -> Iterator[pa.RecordBatch]:
-    """The rows of all partitions, whose vectors were not sent: a scan reads them in the order of addresses, and they
-    are picked from that in the order of partitions."""
+    """The rows of all partitions if vectors were not sent: a scan reads them in the order of addresses, and they are
+    taken from it in the order of partitions."""
     addresses = np.concatenate([partition.row_ids for partition in partitions])
     numbers = np.repeat(np.arange(len(partitions.lengths), dtype=np.uint32), partitions.lengths)
     order = np.argsort(addresses)
@@ -200,7 +201,7 @@ def _write_graphs(
 def build_partition_graph(
     plan: VectorPlan, models: TrainedModels, number: int, partition: Partition
 ) -> tuple[pa.RecordBatch, str]:
-    """The graph over a partition, as `index.idx` holds it."""
+    """The graph of a partition in the format of `index.idx`."""
     assert plan.hnsw is not None
     quantizer: Any = models.quantizer
     points = quantizer.points(partition.columns)

@@ -1,4 +1,4 @@
-"""Plan a vector index: rows, partitions, codes, tasks, memory; nothing is read of the vectors yet."""
+"""Plan a vector index: rows, partitions, codes, tasks, memory; no vectors are read yet."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.rows import ScanSlice
@@ -26,29 +27,29 @@ from pennon.index.vector.vectors import Vectors
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
 from pennon.jobs.vector.options import given_centroids, partitions_for
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
-# Vectors of one map task: long enough that starting it does not matter, short enough that the last wave is short.
+# Bytes of vectors of one map task: large enough that its start is negligible, small enough that the last wave is short.
 TASK_BYTES = 64 << 20
 # Vectors held at once by a map task; every temporary of assignment and encoding is at most as large. The C library
-# returns arrays of 32 MiB and more to the system, and gets each again page by page.
+# returns arrays of 32 MiB and more to the system, and page-faults each of them in again.
 BATCH_BYTES = 24 << 20
 BATCH_COPIES = 5
-# Codes of a reducer: as received, on their way in and out, and the partition in hand.
+# Copies of the codes in a reducer: as received, being read and written, and the current partition.
 REDUCE_COPIES = 4
-# Graphs take long to build and partitions differ in size: more reducers even out.
+# Graphs take long to build and partitions differ in size: more reducers balance the load.
 GRAPH_WAVES = 4
 # Training in one process holds the sample, its distances and a copy.
 TRAIN_COPIES = 3
-# With more centroids, assigning the sample again and again is work for the cluster.
+# With more centroids, the passes over the sample run on the cluster.
 MOST_LOCAL_PARTITIONS = 4096
-# Rows of the sample for each partition, by which the sizes of partitions are estimated.
+# Rows of the sample per partition, to estimate the sizes of partitions.
 WEIGHED_ROWS = 32
 
 
 @dataclass(frozen=True)
-class VectorPlan:
-    """What a build will do, known before it does anything."""
+class VectorPlan(Displayed):
+    """The plan of a build."""
 
     pin: Pin
     column: str
@@ -61,7 +62,7 @@ class VectorPlan:
     rows: int
     slices: tuple[ScanSlice, ...] = field(repr=False)
     num_partitions: int
-    partitions_asked_for: bool
+    partitions_requested: bool
     shape: CodeShape
     hnsw: HnswParams | None
     sample_rows: int
@@ -74,11 +75,11 @@ class VectorPlan:
     storage_version: str
     stable_row_ids: bool
     centroids: Vectors | None = field(default=None, repr=False)
-    models: ModelFiles | None = None  # of an index that exists, to be used as they are
-    like: IndexSegment | None = field(default=None, repr=False)  # whose models are used; its version and details stay
+    models: ModelFiles | None = None  # of an existing index, used unchanged
+    like: IndexSegment | None = field(default=None, repr=False)  # the segment with these models, version and details
 
     def for_tasks(self) -> VectorPlan:
-        """Without what tasks read from files, or not at all."""
+        """A copy without fields that tasks read from files or do not need."""
         return replace(self, centroids=None, shape=self.shape.without_models(), like=None)
 
     @property
@@ -99,7 +100,7 @@ class VectorPlan:
 
     @property
     def code_bytes(self) -> int:
-        """Bytes of a row in `auxiliary.idx`, its id among them."""
+        """Bytes of a row in `auxiliary.idx`, including its id."""
         return 8 + self.shape.row_bytes
 
     @property
@@ -110,15 +111,15 @@ class VectorPlan:
 
     @property
     def fetches_vectors(self) -> bool:
-        """Whether the one reducer of an index of vectors scans them itself, instead of being sent them."""
+        """Whether the single reducer of an index of plain vectors scans them itself instead of receiving them."""
         plain = self.kind.sub_index is SubIndex.FLAT and self.kind.quantizer.stores_vectors
         return plain and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
 
     @property
     def task_memory_bytes(self) -> int:
-        """The most a task is expected to hold, beside the models."""
+        """The expected peak memory of a task, including two copies of the centroids."""
         mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES if self.slices else 0
-        # A graph is built over the points of one partition, with all links of its nodes in hand.
+        # A graph is built over the points of one partition, with all links of its nodes in memory.
         graph = self.partition_rows * (4 * self.dim + 8 * self.graph_bytes) if self.hnsw else 0
         reduced = self.rows // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
         return max(mapped, reduced) + 2 * self.model_bytes
@@ -133,7 +134,7 @@ class VectorPlan:
 
     @property
     def graph_bytes(self) -> int:
-        """Of a node: about m links of 8 bytes, of up to 2m on level 0 and few above."""
+        """Bytes of a node: about m links of 8 bytes, of up to 2m on level 0 and few above."""
         return self.hnsw.m * 9 + 4 if self.hnsw else 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,11 +195,11 @@ class VectorPlan:
 
     @property
     def index_version(self) -> int:
-        """An older layout keeps its version as long as its models are used."""
+        """An older layout keeps its version while its models are used."""
         return self.kind.index_version if self.like is None else self.like.index_version
 
     def details(self, quantizer: Quantizer) -> bytes:
-        """What the manifest will record of the index."""
+        """The details of the index for the manifest."""
         if self.like is not None and self.like.details:
             return self.like.details
         return VectorDetails.of(self.kind, quantizer, self.hnsw, max(1, self.partition_rows)).to_bytes()
@@ -223,7 +224,7 @@ def plan_vector(
     centroids = given_centroids(options.ivf_centroids, options.num_partitions, dim, element)
     num_partitions = len(centroids) if centroids is not None else partitions_for(options, rows)
     if centroids is None and 0 < rows < num_partitions:
-        raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Ask for fewer")
+        raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Use fewer")
     shape = kind.quantizer.shape(options.codes, dim, element)
     vector_bytes = dim * element.itemsize
     train_rows = 0 if centroids is not None else num_partitions * options.sample_rate
@@ -244,7 +245,7 @@ def plan_vector(
         rows=rows,
         slices=tuple(cut_slices(fragments, tasks)) if rows else (),
         num_partitions=num_partitions,
-        partitions_asked_for=options.num_partitions is not None,
+        partitions_requested=options.num_partitions is not None,
         shape=shape,
         hnsw=options.graph,
         sample_rows=sample_rows,
@@ -261,7 +262,7 @@ def plan_vector(
 
 
 def reducers_for(held_bytes: int, kind: VectorKind, parallelism: int, memory_bytes: int) -> int:
-    """One that writes the file itself where the codes are few, else as many as their memory asks for."""
+    """One that writes the file itself if the codes are small, else as many as the memory requires."""
     if kind.sub_index is SubIndex.HNSW:
         return max(whole_waves(-(-held_bytes // memory_bytes), parallelism), parallelism * GRAPH_WAVES)
     if held_bytes <= memory_bytes:
@@ -273,7 +274,7 @@ def _vector_column(snapshot: Snapshot, path: str) -> Column:
     column = snapshot.column(path)
     if not VECTOR.supports(column.type):
         raise UnsupportedColumn(
-            f"column {path!r} of {snapshot.uri} has type {column.type}, which a vector index cannot hold",
+            f"column {path!r} of {snapshot.uri} has type {column.type}, which a vector index does not support",
             "Index a column of fixed-size lists of float16, float32 or float64",
         )
     return column

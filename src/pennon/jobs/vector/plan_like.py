@@ -1,4 +1,4 @@
-"""Plan vector segments that take after existing ones: over other rows, or in place of damaged files."""
+"""Plan vector segments like existing ones: over other rows, or to replace damaged files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pennon.jobs.vector.plan import VectorPlan, plan_vector
 def plan_like(
     context: PlanContext, segment: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
 ) -> VectorPlan:
-    """A segment over some fragments (None: all) of the same kind as one that exists: with its models, or with models
-    that are trained again for partitions of the same size."""
+    """Plan a segment over some fragments (None: all) of the same kind as an existing one: with its models, or with new
+    ones trained for partitions of the same size."""
     snapshot = context.snapshot
     files = VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
     details = VectorDetails.of(files.kind, files.quantizer, _graph_params(segment, files))
@@ -44,8 +44,8 @@ def plan_rebuild(
     *,
     retrain: bool,
 ) -> VectorPlan:
-    """The models are those of a valid segment, else of a damaged one if they can be read, else new ones by what the
-    manifest records of the index."""
+    """The models are those of a valid segment, else of a damaged one if they can be read, else new ones by the details
+    in the manifest."""
     for like in (*staying, *leaving) if not retrain else leaving:
         if _readable(context.snapshot, like):
             return plan_like(context, like, fragments, retrain=retrain)
@@ -53,7 +53,7 @@ def plan_rebuild(
 
 
 def partition_size(segment: IndexSegment, files: VectorFiles) -> int:
-    """How many rows a partition was meant to have when the index was trained."""
+    """The target rows of a partition when the index was trained."""
     recorded = VectorDetails.from_bytes(segment.details)
     mean = -(-max(1, files.layout.rows) // files.ivf.num_partitions)
     return (recorded and recorded.target_partition_size) or mean
@@ -78,14 +78,14 @@ def _plan(
         context.column_of(segment).path,
         options,
         name=segment.name,
-        fragment_ids=fragments or None,  # none at all: of an empty table
+        fragment_ids=fragments or None,  # no fragments: an empty table
         parallelism=context.parallelism,
         memory_bytes=context.memory_bytes,
     )
 
 
 def _graph_params(segment: IndexSegment, files: VectorFiles) -> HnswParams | None:
-    """How the graphs of a segment were built: the manifest records it, and so does every graph."""
+    """The parameters of the graphs of a segment, recorded in the manifest and in every graph."""
     if files.kind.sub_index is not SubIndex.HNSW:
         return None
     recorded = VectorDetails.from_bytes(segment.details)

@@ -1,4 +1,4 @@
-"""Plan the merge of vector segments: which share their models, and what has to be coded again."""
+"""Plan the merge of vector segments: which of them share their models, and which must be encoded again."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from pennon.jobs.vector.models import TrainedModels
 from pennon.jobs.vector.open_files import open_files
 from pennon.jobs.vector.plan import REDUCE_COPIES, VectorPlan, reducers_for
 from pennon.jobs.vector.plan_like import plan_like
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
 
 @dataclass(frozen=True)
 class VectorMerge:
-    """What a merge will do, before it does anything. Rows are those in the files, deleted ones among them."""
+    """The plan of a merge. Rows are those in the files, including deleted ones."""
 
     base: VectorPlan  # with the models of the largest segment
     remap_plan: RemapPlan = field(repr=False)  # of the sources that have these models
-    recoded: VectorPlan | None  # builds a segment of what the other sources cover, with these models
+    recoded: VectorPlan | None  # builds a segment of the fragments of the other sources, with these models
     rebalance: bool
     parallelism: int
     stored_rows: int
-    delta_rows: int | None = None  # of a segment that is built before the merge
+    delta_rows: int | None = None  # rows of a segment that is built before the merge
 
     @property
     def name(self) -> str:
@@ -88,7 +88,8 @@ class VectorMerge:
 
 
 def plan_vector_merge(context: PlanContext, request: MergeRequest) -> VectorMerge:
-    """With the models of the largest source; what sources with other models cover is coded again from the table."""
+    """Plan a merge with the models of the largest source; fragments of sources with other models are encoded again from
+    the table."""
     snapshot, like = context.snapshot, request.largest
     addresses = VECTOR.stores_addresses(like.index_version, snapshot.manifest.has_stable_row_ids)
     shared = [source for source in request.sources if _share_models(snapshot.pin(), like, source.segment)]
@@ -107,14 +108,14 @@ def plan_vector_merge(context: PlanContext, request: MergeRequest) -> VectorMerg
 
 
 def merged_plan(plan: VectorPlan, fragments: Sequence[int], rows: int, parallelism: int) -> VectorPlan:
-    """The same for rows that are coded already."""
+    """The plan for rows that are already encoded."""
     held = rows * (plan.code_bytes + 4) * REDUCE_COPIES
     reducers = min(reducers_for(held, plan.kind, parallelism, plan.memory_bytes), plan.num_partitions)
     return replace(plan, fragments=tuple(fragments), rows=rows, slices=(), reducers=reducers)
 
 
 def stored_lengths(remap_plan: RemapPlan, num_partitions: int) -> npt.NDArray[np.int64]:
-    """Rows of each partition of all sources, by the numbers they will have."""
+    """Rows of each partition of all sources, by their new numbers."""
     lengths = np.zeros(num_partitions, dtype=np.int64)
     for source in remap_plan.sources:
         own = open_files(remap_plan.pin, source.segment).layout.lengths

@@ -1,7 +1,7 @@
-"""Split partitions that have outgrown the others and join those that hold next to nothing.
+"""Split partitions that are too large and join those that are nearly empty.
 
-Only rows of such partitions are touched: executors fetch their vectors, assign them to the new centroids, code them and
-write them as a segment of their own, which is then merged with what the others hold.
+Only rows of such partitions are encoded again: executors fetch their vectors, assign them to the new centroids, encode
+them and write them as a separate segment, which is then merged with the rows of the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pennon.jobs.vector.plan import VectorPlan
 from pennon.jobs.vector.plan_like import partition_size
 from pennon.jobs.vector.sample import indexable_vectors
 
-# Vectors that the centroids of a partition's children are found from, for each child.
+# Training vectors per child of a partition.
 ROWS_PER_CHILD = 256
 
 
@@ -45,7 +45,7 @@ def rebalance(
     scratch: str,
     temporary: list[IndexSegment],
 ) -> tuple[VectorPlan, RemapPlan]:
-    """A merge with partitions split and joined where they are too uneven for the size they were trained for. A segment
+    """Plan a merge in which partitions are split and joined if they differ too much from their target size. A segment
     that is written for it is added to `temporary`."""
     assert plan.like is not None
     lengths = np.sum([open_files(remap_plan.pin, s.segment).layout.lengths for s in remap_plan.sources], axis=0)
@@ -69,7 +69,7 @@ def _rebalanced_models(
     imbalance: Imbalance,
     scratch: str,
 ) -> ModelFiles:
-    """The centroids that stay, followed by those of all children; the quantizer is as it was."""
+    """The remaining centroids, followed by those of all children; the quantizer is unchanged."""
     assert plan.models is not None
     models = plan.models.load()
     pairs = list(zip(imbalance.outgrown.tolist(), imbalance.children.tolist(), strict=True))
@@ -89,7 +89,7 @@ def _recode(
     files: ModelFiles,
     scratch: str,
 ) -> IndexSegment:
-    """A segment with the rows of the partitions that go, coded by the new models."""
+    """A segment with the rows of the removed partitions, encoded with the new models."""
     partitions = np.concatenate([imbalance.outgrown, imbalance.tiny]).tolist()
     count = files.load().ivf.num_partitions
     plan = replace(plan, num_partitions=count, models=files, slices=())
@@ -122,7 +122,7 @@ def _children(plan: VectorPlan, remap_plan: RemapPlan, task: tuple[int, int]) ->
 def _recode_partition(
     plan: VectorPlan, files: ModelFiles, remap_plan: RemapPlan, bounds: tuple[int, ...], partition: int
 ) -> Generator[tuple[int, pa.RecordBatch]]:
-    """Map task: the rows of one partition, cut by where they go."""
+    """Map task: the rows of one partition, cut by destination."""
     models = files.load()
     for ids in _rows(remap_plan, partition):
         for start in range(0, len(ids), plan.batch_rows):
@@ -151,7 +151,7 @@ def _fetch(plan: VectorPlan, remap_plan: RemapPlan, ids: Addresses) -> tuple[Vec
     table = snapshot.scanner(
         RowSet.of_addresses(addresses).by_fragment, columns=[plan.column], with_row_address=True
     ).to_table()
-    # A scan need not come in the order of addresses.
+    # A scan may not return rows in the order of addresses.
     order = np.argsort(table[ADDRESS].to_numpy())
     vectors, kept = indexable_vectors(plan, table.column(0).combine_chunks().take(pa.array(order)))
     return vectors, ids[kept]

@@ -1,4 +1,4 @@
-"""How many of the true nearest rows an index finds, by a few vectors of the table and a scan of all of them."""
+"""Measures the recall of an index: a few vectors of the table are compared with a scan of all vectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pennon.query.search.run import search
 
 K = 10
 REFINE = 10
-# A refined search has exact distances, so that what it misses was not among its candidates.
+# A refined search has exact distances, so a row that it misses was not among its candidates.
 POOR_RECALL = 0.5
 SEARCH_CACHE = 256 << 20
 # Distances of equal vectors, computed in another order.
@@ -32,7 +32,7 @@ ROUNDING = 1e-4
 def measure_recall(
     engine: Engine, snapshot: Snapshot, index: str, view: View, queries: int
 ) -> tuple[float, int] | None:
-    """The recall@10 of a refined search, and by how many queries; None where there are no vectors to ask for."""
+    """The recall@10 of a refined search, and the number of queries; None if there are no vectors to query."""
     sampled = _queries(snapshot, view, queries)
     if not len(sampled):
         return None

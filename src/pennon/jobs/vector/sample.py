@@ -20,18 +20,18 @@ from pennon.index.vector.vectors import Mask, Vectors, list_type, to_lists, to_m
 from pennon.jobs.shared.tasks import cut_slices
 from pennon.jobs.vector.plan import VectorPlan
 
-# A task of the sample, and how many there are at least. They do not depend on the cores, so that neither does the
-# sample.
+# The size of a sampling task, and the minimum number of tasks. They do not depend on the number of cores, so neither
+# does the sample.
 SAMPLE_TASK_BYTES = 64 << 20
 SAMPLE_TASKS = 8
-# A part of a file is picked from the whole file where that is at most this many times as large, else read in runs.
+# A part of a file is taken from the whole file if that is at most this many times as large, else read in runs.
 READ_SHARE = 4
 MOST_READS = 256
 
 
 @dataclass(frozen=True)
 class SampleFile:
-    """A part of the sample: prepared, indexable vectors in a file of the job's own, and the range of their items."""
+    """A part of the sample: prepared, indexable vectors in a file of the job, and the range of their items."""
 
     path: str
     rows: int
@@ -70,14 +70,14 @@ def _write_sample(plan: VectorPlan, scratch: str, task: tuple[int, ScanSlice]) -
 
 
 def indexable_vectors(plan: VectorPlan, values: pa.Array) -> tuple[Vectors, Mask]:
-    """The rows of a column that an index holds, prepared by the metric, and which rows they are."""
+    """The vectors of a column that an index contains, prepared by the metric, and a mask of their rows."""
     matrix, whole = to_matrix(values)
     kept = whole & plan.metric.indexable(matrix)
     return plan.metric.prepare(matrix if kept.all() else matrix[kept]), kept
 
 
 def read_sample(store: Store, plan: VectorPlan, files: Sequence[SampleFile], rows: int) -> Vectors:
-    """At most `rows` vectors of the sample: of each file its share, spread over the file, which is in table order."""
+    """At most `rows` vectors of the sample: a share of each file, spread over the file, which is in table order."""
     total = sum(file.rows for file in files)
     parts = [np.empty((0, plan.dim), dtype=plan.element)]
     for file in files:

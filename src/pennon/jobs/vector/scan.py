@@ -1,4 +1,4 @@
-"""The vectors of a column that indices hold, and the files of a segment over them, as an audit reads both."""
+"""The audit's reads of a vector column and of the files of a segment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pennon.index.vector.vectors import Vectors, to_matrix
 from pennon.jobs.audit.checksums import Facts, facts_of_hashes
 from pennon.jobs.audit.targets import Subject, View
 
-# Of a vector it only matters whether it is there; codes are looked at by themselves.
+# For a vector, only its presence is compared; codes are checked separately.
 PRESENT = np.uint64(1)
 # Vectors scanned at once.
 SCANNED_BYTES = 32 << 20
@@ -28,13 +28,13 @@ def metric_of(view: View) -> Metric:
 
 
 def read_vectors(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Addresses, Facts]]:
-    """The rows whose vectors an index holds."""
+    """The rows whose vectors an index contains."""
     for _, addresses in scan_vectors(pin, view, part):
         yield addresses, facts_of_hashes(addresses, PRESENT)
 
 
 def scan_vectors(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Vectors, Addresses]]:
-    """Vectors that an index holds, with their addresses."""
+    """Vectors that an index contains, with their addresses."""
     snapshot = pin.open()
     column = snapshot.column(view.column)
     width = column.type.list_size * column.type.value_type.bit_width // 8
@@ -46,7 +46,7 @@ def scan_vectors(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Vector
 
 
 def files_of(pin: Pin, subject: Subject) -> VectorFiles:
-    """May raise DamagedFile, also where the vectors are not those of the column."""
+    """Raises DamagedFile, also if the dimension differs from that of the column."""
     snapshot, segment = pin.open(), subject.segment
     files = VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
     width = snapshot.column(subject.column).type.list_size

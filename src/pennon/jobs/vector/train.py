@@ -21,15 +21,15 @@ from pennon.jobs.vector.sample import SampleFile, draw_sample, read_sample
 
 
 def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> tuple[TrainedModels, Vectors]:
-    """The models, and vectors of the sample that tell how rows spread over the partitions."""
+    """The models, and vectors of the sample to estimate the sizes of partitions."""
     files = draw_sample(engine, snapshot, plan, scratch)
     known = sum(file.rows for file in files)
     if plan.centroids is None and 0 < known < plan.num_partitions:
-        if plan.partitions_asked_for:
+        if plan.partitions_requested:
             raise InvalidArgument(
                 f"{plan.num_partitions:,} partitions cannot be trained on the {known:,} vectors sampled from"
                 f" {plan.column!r} of {snapshot.uri}",
-                "Ask for fewer partitions, or a higher sample_rate",
+                "Use fewer partitions, or a higher sample_rate",
             )
         plan = replace(plan, num_partitions=known)
     ivf = Ivf(plan.metric, _centroids(engine, snapshot.store, plan, files, scratch))

@@ -1,7 +1,7 @@
-"""Zones as an audit compares them: every live row must be in a zone whose summary allows its value.
+"""The audit of zones: every live row must be in a zone whose summary allows its value.
 
-A row's fact is its address and whether it is NULL. What the segment answers is found by looking every row of the table
-up in its zone: a row that queries would miss is left out, and its NULL is what the segment records.
+A row's fact is its address and whether it is NULL. The answer of the segment is found by looking up every row of the
+table in its zone: a row that queries would miss is left out, and whether it is NULL is taken from the segment.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from pennon.engine import Engine
 from pennon.format.addresses import Addresses, offset_of
 from pennon.format.row_set import offsets_of
 from pennon.format.rows import ScanSlice
-from pennon.format.snapshot import Pin, Snapshot
+from pennon.format.snapshot import Pin
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.segment import ZoneSegment
-from pennon.jobs.audit.checksums import NULL, Facts, Sums, facts_of_hashes
-from pennon.jobs.audit.targets import CodeTally, Piece, Subject, View
+from pennon.jobs.audit.checksums import NULL, Facts, facts_of_hashes
+from pennon.jobs.audit.targets import Piece, Subject, View
+from pennon.jobs.kinds import ExactAudit
 
-# Filters that a task keeps, so that fragments that share some do not read them again.
+# Bytes of filters that a task caches, so that fragments that share some do not read them again.
 CACHED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class ZonesAudit:
+class ZonesAudit(ExactAudit):
     kind: ZonesKind
     scalar: bool = True
 
@@ -54,19 +54,10 @@ class ZonesAudit:
                 zones = opened.zone_of(addresses)
                 inside = np.flatnonzero(zones >= 0)
                 rows, found = addresses[inside], values.take(pa.array(inside))
-                # Without a record of NULLs there is nothing to compare but what their zones allow.
+                # Without a record of NULLs, only the summaries of their zones can be compared.
                 is_null = _is_null(found) if nulls is None else np.isin(offset_of(rows), nulls)
                 held = opened.segment.allows(zones[inside], found)
                 yield rows[held], _facts(rows[held], is_null[held])
-
-    def check(self, pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
-        sums = Sums.over(piece.subject.fragments)
-        for addresses, facts in self.stored_rows(pin, piece):
-            sums.add(addresses, facts)
-        return sums.filled(), CodeTally()
-
-    def recall(self, engine: Engine, snapshot: Snapshot, index: str, view: View, queries: int) -> None:
-        return None
 
 
 def read_places(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Addresses, Facts]]:
@@ -85,7 +76,7 @@ def _facts(addresses: Addresses, is_null: npt.NDArray[np.bool_]) -> Facts:
 
 
 class _Opened:
-    """A segment's zones under today's addresses."""
+    """A segment's zones by current addresses."""
 
     def __init__(self, pin: Pin, kind: ZonesKind, subject: Subject) -> None:
         snapshot = pin.open()
@@ -102,7 +93,7 @@ class _Opened:
         self._nulls = self.segment.null_rows() if self.segment.has_null_map else None
 
     def zone_of(self, addresses: Addresses) -> npt.NDArray[np.intp]:
-        """The number of each row's zone in the file, -1 where it has none."""
+        """The number of each row's zone in the file; -1 if it has none."""
         if not len(self._starts):
             return np.full(len(addresses), -1)
         at = np.searchsorted(self._starts, addresses, "right") - 1
@@ -110,11 +101,11 @@ class _Opened:
         return np.where(there, self._numbers[at], -1)
 
     def nulls_of(self, fragment: int) -> npt.NDArray[np.uint32] | None:
-        """Offsets of the NULLs that are recorded of a fragment; None where they are not."""
+        """Offsets of the recorded NULLs of a fragment; None if they are not recorded."""
         return None if self._nulls is None else offsets_of(self._nulls.by_fragment.get(fragment) or BitMap())
 
 
 @lru_cache(maxsize=8)
 def _opened(pin: Pin, kind: ZonesKind, subject: Subject) -> _Opened:
-    """Set up once per process."""
+    """Opened once per process."""
     return _Opened(pin, kind, subject)

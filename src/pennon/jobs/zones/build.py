@@ -1,4 +1,4 @@
-"""Build a segment of zones: tasks write the zones of their fragments, one of them joins these."""
+"""Build a segment of zones: tasks write the zones of their fragments, and one task joins them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from pennon.index.zones.layouts import Part, Rows
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
 from pennon.jobs.zones.plan import Target, ZonesPlan
 
+# A file of at most this size is joined by the driver.
+JOINED_HERE_BYTES = 64 << 20
+
 
 def build_zones(engine: Engine, snapshot: Snapshot, plan: ZonesPlan) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
@@ -31,7 +34,7 @@ def build_zones(engine: Engine, snapshot: Snapshot, plan: ZonesPlan) -> IndexSeg
         return finished(snapshot, target, plan.fragments, written)
     with scratch_directory(snapshot.store) as scratch:
         parts = engine.map("build", partial(_build_part, plan, scratch), plan.slices, rows=plan.rows)
-        [written] = engine.map("join", partial(join_parts, target), [tuple(parts)])
+        written = join(engine, target, parts, plan.index_bytes)
         return finished(snapshot, target, plan.fragments, written)
 
 
@@ -43,8 +46,16 @@ class Written:
     file: IndexFile
 
 
+def join(engine: Engine, target: Target, parts: Sequence[Part], index_bytes: int) -> Written:
+    """One file of several: in this process if it is small, which is faster than to start a job for it."""
+    if index_bytes <= JOINED_HERE_BYTES:
+        return join_parts(target, parts)
+    [written] = engine.map("join", partial(join_parts, target), [tuple(parts)])
+    return written
+
+
 def join_parts(target: Target, parts: Sequence[Part]) -> Written:
-    """Task: one file of several, in a directory of this attempt alone."""
+    """Task: join several files into one, in a directory unique to this attempt."""
     uuid, store = str(uuid4()), target.pin.open().store
     with delete_on_failure(store, uuid):
         file = target.layout.write_joined(store, f"_indices/{uuid}", target.value_type, parts, target.storage_version)
@@ -52,14 +63,14 @@ def join_parts(target: Target, parts: Sequence[Part]) -> Written:
 
 
 def write_part(target: Target, scratch: str, rows: Rows) -> Part:
-    """The zones of some rows, in a directory of this attempt alone."""
+    """Write the zones of some rows, in a directory unique to this attempt."""
     directory, store = f"{scratch}/{uuid4()}", target.pin.open().store
     file = target.layout.write_rows(store, directory, target.value_type, rows, target.storage_version)
     return Part(directory, file.size_bytes)
 
 
 def scanned(target: Target, part: ScanSlice) -> Iterator[tuple[pa.Array, Addresses]]:
-    """The live rows of a slice; BuildFailed where the scan does not give all of them."""
+    """The live rows of a slice. Raises BuildFailed if the scan does not return all of them."""
     snapshot, seen = target.pin.open(), 0
     for values, addresses in snapshot.scan_column(snapshot.column(target.column), part, target.batch_rows):
         seen += len(values)
@@ -71,7 +82,7 @@ def scanned(target: Target, part: ScanSlice) -> Iterator[tuple[pa.Array, Address
 
 
 def finished(snapshot: Snapshot, target: Target, fragments: Iterable[int], written: Written) -> IndexSegment:
-    """A segment whose file is written."""
+    """Describe a segment whose file is written."""
     covered = BitMap(fragments)
     with delete_on_failure(snapshot.store, written.uuid):
         contents = write_contents(snapshot.store, written.uuid, covered, snapshot.manifest.next_row_id)
@@ -90,7 +101,7 @@ def finished(snapshot: Snapshot, target: Target, fragments: Iterable[int], writt
 
 
 def _build_whole(plan: ZonesPlan, part: ScanSlice) -> Written:
-    """Task: the file of the segment, in a directory of this attempt alone."""
+    """Task: write the file of the segment, in a directory unique to this attempt."""
     uuid, target = str(uuid4()), plan.target
     store = target.pin.open().store
     with delete_on_failure(store, uuid):

@@ -1,4 +1,4 @@
-"""The work on zone maps and Bloom filters."""
+"""The jobs of zone maps and Bloom filters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.index.options import IndexOptions
 from pennon.index.zones.kind import ZonesKind
-from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
+from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext
 from pennon.jobs.zones.audit import ZonesAudit
 from pennon.jobs.zones.build import build_zones
 from pennon.jobs.zones.merge import merge_zones
@@ -18,18 +18,13 @@ from pennon.jobs.zones.plan import ZonesPlan, plan_zones
 from pennon.jobs.zones.plan_merge import ZonesMerge, plan_zones_merge
 
 
-class ZonesJobs:
-    models_in_files = False
-
+class ZonesJobs(JobsDefaults):
     def __init__(self, kind: ZonesKind) -> None:
         self.kind = kind
         self.audit = ZonesAudit(kind)
 
     def plan(self, snapshot: Snapshot, column: str, options: IndexOptions, request: BuildRequest) -> ZonesPlan:
         return plan_zones(snapshot, column, self.kind, self.kind.layout(options), **asdict(request))
-
-    def misfit(self, snapshot: Snapshot, plan: ZonesPlan, other: IndexSegment) -> str | None:
-        return None
 
     def plan_like(
         self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
@@ -40,21 +35,10 @@ class ZonesJobs:
             self.kind,
             self.kind.layout_of(context.snapshot, like),
             name=like.name,
-            fragment_ids=fragments or None,  # none at all: of an empty table
+            fragment_ids=fragments or None,  # no fragments: an empty table
             parallelism=context.parallelism,
             memory_bytes=context.memory_bytes,
         )
-
-    def plan_rebuild(
-        self,
-        context: PlanContext,
-        leaving: Sequence[IndexSegment],
-        staying: Sequence[IndexSegment],
-        fragments: Sequence[int],
-        *,
-        retrain: bool,
-    ) -> ZonesPlan:
-        return self.plan_like(context, (*staying, *leaving)[0], fragments)
 
     def plan_merge(self, context: PlanContext, request: MergeRequest) -> ZonesMerge:
         like = request.largest
@@ -76,6 +60,3 @@ class ZonesJobs:
 
     def merge(self, engine: Engine, snapshot: Snapshot, plan: ZonesMerge) -> IndexSegment:
         return merge_zones(engine, snapshot, plan)
-
-    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> None:
-        return None

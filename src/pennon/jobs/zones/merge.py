@@ -1,4 +1,4 @@
-"""Merge segments of zones, or remap one: zones that stay are copied, those of moved rows are made from the data."""
+"""Merge segments of zones, or remap one: unchanged zones are copied, those of moved rows are built from the data."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_address_map
 from pennon.index.zones.layouts import Part
 from pennon.jobs.shared.cleanup import scratch_directory
-from pennon.jobs.zones.build import finished, join_parts, scanned, write_part
+from pennon.jobs.zones.build import finished, join, scanned, write_part
 from pennon.jobs.zones.plan_merge import Reading, ZonesMerge
 
 
 def merge_zones(engine: Engine, snapshot: Snapshot, plan: ZonesMerge) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
     with scratch_directory(snapshot.store) as scratch:
-        made = engine.map("zones", partial(_make, plan, scratch), plan.readings, rows=plan.read_rows)
-        [written] = engine.map("join", partial(join_parts, plan.target), [(*plan.copied, *made)])
+        built = engine.map("zones", partial(_make, plan, scratch), plan.readings, rows=plan.read_rows)
+        written = join(engine, plan.target, [*plan.copied, *built], plan.index_bytes)
     return finished(snapshot, plan.target, plan.coverage, written)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
 from pennon.format.manifest import Fragment
 from pennon.format.rows import SCAN_BATCH, ScanSlice
@@ -16,9 +17,9 @@ from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import ZoneLayout
 from pennon.jobs.shared.arguments import check_at_least_one
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.text import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, in_lines, plural
 
-# Batches of the column that are alive at once while a task reads: read ahead, and the one being summed up.
+# Batches of the column in memory at once while a task reads: those read ahead, and the one being summarized.
 BATCHES = 8
 LEAST_BATCH = 1024
 MEASURED_ROWS = 1000
@@ -26,7 +27,7 @@ MEASURED_ROWS = 1000
 
 @dataclass(frozen=True)
 class Target:
-    """The segment to write, and how its column is read. Travels with every task."""
+    """The segment to write, and how its column is read. Sent with every task."""
 
     kind: ZonesKind = field(repr=False)
     layout: ZoneLayout
@@ -47,13 +48,13 @@ class Target:
 
     @property
     def task_memory_bytes(self) -> int:
-        """The most a task is expected to hold."""
+        """The expected peak memory of a task."""
         return BATCHES * self.batch_rows * self.value_bytes + 4 * self.layout.zone_bytes(self.value_bytes)
 
 
 @dataclass(frozen=True)
-class ZonesPlan:
-    """What a build will do, known before it does anything."""
+class ZonesPlan(Displayed):
+    """The plan of a build."""
 
     target: Target
     fragments: tuple[int, ...] = field(repr=False)
@@ -164,7 +165,7 @@ def plan_target(
 def zone_slices(
     fragments: Sequence[Fragment], rows_per_zone: int, parallelism: int, rows_per_task: int | None = None
 ) -> tuple[ScanSlice, ...]:
-    """Parts of about equal work that cut no zone in two: large fragments are split where a zone ends."""
+    """Parts of about equal work that do not split zones: large fragments are split at the end of a zone."""
     rows, at_most = sum(f.live_rows for f in fragments), rows_per_task or ROWS_PER_TASK
     if rows <= at_most:
         return (ScanSlice(tuple(f.id for f in fragments)),)
@@ -186,8 +187,8 @@ def _indexable_column(snapshot: Snapshot, path: str, kind: ZonesKind) -> Column:
     column = snapshot.column(path)
     if not column.is_leaf or not kind.supports(column.type):
         raise UnsupportedColumn(
-            f"column {path!r} of {snapshot.uri} has type {column.type}, on which there is no {kind.names[0]} index",
-            f"Types that can have one: {kind.types}",
+            f"column {path!r} of {snapshot.uri} has type {column.type}, which {kind.names[0]} indices do not support",
+            f"Supported types: {kind.types}",
         )
     return column
 

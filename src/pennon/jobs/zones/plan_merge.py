@@ -1,8 +1,8 @@
-"""Plan the merge of segments of zones: which zones are copied, and of which fragments they are made from the data.
+"""Plan the merge of segments of zones: which zones are copied, and which are built from the data.
 
-A zone's rows do not stay together when a compaction moves them, so the zones of fragments that came out of one are made
-again: from the fragments themselves, or, while the compaction is under way, from the old ones, whose live rows fill the
-new fragments in order.
+A compaction does not keep the rows of a zone together, so the zones of compacted fragments are rebuilt: from the
+fragments themselves, or, while the compaction is running, from the old ones, whose live rows fill the new fragments in
+order.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import Part, ZoneLayout
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.zones.plan import Target, plan_target, zone_slices
-from pennon.text import human_bytes, plural
+from pennon.wording import human_bytes, plural
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Rows whose zones are made from the data. With `into`, those that will be in these fragments, once the compaction
-    under way is committed."""
+    """Rows whose zones are built from the data. With `into`, those that will be in these fragments once the running
+    compaction is committed."""
 
     slices: tuple[ScanSlice, ...]
     into: FrozenBitMap | None = None
@@ -37,7 +37,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class ZonesMerge:
-    """What a merge will do, known before it does anything."""
+    """The plan of a merge."""
 
     target: Target
     copied: tuple[Part, ...] = field(repr=False)
@@ -46,7 +46,7 @@ class ZonesMerge:
     rows: int
     read_rows: int
     address_map: str | None
-    delta_rows: int | None = None  # of a segment that is built before the merge
+    delta_rows: int | None = None  # rows of a segment that is built before the merge
 
     @property
     def pin(self) -> Pin:
@@ -106,7 +106,7 @@ def plan_zones_merge(
     memory_bytes: int,
     delta_rows: int | None = None,
 ) -> ZonesMerge:
-    """May raise DamagedFile, where a source cannot be read."""
+    """Raises DamagedFile if a source cannot be read."""
     copied: list[Part] = []
     missing, kept = BitMap(), BitMap()
     for source in sources:
@@ -118,8 +118,8 @@ def plan_zones_merge(
             copied.append(Part(source.segment.directory, size, FrozenBitMap(stored)))
     live = [snapshot.manifest.fragments[f] for f in missing & snapshot.manifest.live]
     readings = [Reading((part,)) for part in _slices(live, layout, parallelism)]
-    under_way = _under_way(snapshot, missing - snapshot.manifest.live, address_map)
-    readings += under_way
+    pending = _during_compaction(snapshot, missing - snapshot.manifest.live, address_map)
+    readings += pending
     read_rows = sum(snapshot.slice_rows(part) for reading in readings for part in reading.slices)
     coverage = BitMap().union(*(source.coverage for source in sources))
     measured = [snapshot.manifest.fragments[f] for f in kept & snapshot.manifest.live] or live
@@ -136,7 +136,7 @@ def plan_zones_merge(
 
 
 def _copyable(snapshot: Snapshot, segment: IndexSegment, column: Column, kind: ZonesKind) -> BitMap:
-    """The fragments whose zones are in a segment's file; none where the file does not record NULLs."""
+    """The fragments whose zones are in a segment's file; none if the file does not record NULLs."""
     opened = kind.open_zones(snapshot, segment, column, None, ByteCache(0))
     return BitMap(opened.zones.fragments) if opened.has_null_map else BitMap()
 
@@ -146,8 +146,8 @@ def _slices(fragments: Sequence[Fragment], layout: ZoneLayout, parallelism: int)
     return zone_slices(filled, layout.rows_per_zone, parallelism) if filled else ()
 
 
-def _under_way(snapshot: Snapshot, missing: BitMap, address_map: str | None) -> list[Reading]:
-    """The old fragments of every group that becomes one of the missing fragments, in the order in which they do."""
+def _during_compaction(snapshot: Snapshot, missing: BitMap, address_map: str | None) -> list[Reading]:
+    """The old fragments of every group that becomes one of the missing fragments, in the order of the compaction."""
     if not missing or address_map is None:
         return []
     groups = [group for version in read_address_map(snapshot.store, address_map).versions for group in version.groups]

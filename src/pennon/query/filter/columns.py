@@ -1,4 +1,4 @@
-"""The columns of a table, found by the names filters use, as Lance finds them."""
+"""Finds the columns of a table by the names in filters, as Lance does."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pennon.errors import InvalidFilter
 from pennon.format.schema import quote_identifier
 from pennon.index.key_spans import Order, order_of
 from pennon.query.filter.syntax import Name
-from pennon.text import did_you_mean
+from pennon.wording import did_you_mean
 
 
 class Columns:
-    """Column types by path: `user_id`, or `a.b` for a field of a struct, odd parts of it in backticks."""
+    """Column types by path: `user_id`, or `a.b` for a field of a struct, with unusual parts in backticks."""
 
     def __init__(self, types: Mapping[str, pa.DataType]) -> None:
         self.types = types
 
     def find(self, name: Name) -> tuple[str, Order] | None:
-        """The path and the order of a column; None if the name may mean something else than one of these columns."""
+        """The path and the order of a column; None if the name may be something other than one of these columns."""
         path = _path(name.parts)
         if path not in self.types and not name.verbatim:
             path = self._any_case(name.parts)
@@ -39,15 +39,15 @@ class Columns:
         )
 
     def exactly(self, name: Name) -> tuple[str, pa.DataType] | None:
-        """The path and the type of a column spelled as the table spells it, as arguments of functions must be."""
+        """The path and the type of a column whose case matches the table's, as required for arguments of functions."""
         path = _path(name.parts)
         return (path, self.types[path]) if path in self.types else None
 
     def _any_case(self, parts: list[str]) -> str:
-        """The path with its first part spelled as the table does: Lance minds the case of the others, but not its."""
+        """The path with its first part in the table's case: Lance ignores the case of the first part only."""
         roots = {path.split(".", 1)[0] for path in self.types}
-        alike = [root for root in roots if root.translate(_LOWER) == parts[0].translate(_LOWER)]
-        return _path(parts) if parts[0] in roots or len(alike) != 1 else _path([alike[0], *parts[1:]])
+        matching = [root for root in roots if root.translate(_LOWER) == parts[0].translate(_LOWER)]
+        return _path(parts) if parts[0] in roots or len(matching) != 1 else _path([matching[0], *parts[1:]])
 
 
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)

@@ -1,7 +1,7 @@
-"""A pyarrow compute expression as the SQL text of a filter, with the meaning that pylance gives it.
+"""A pyarrow compute expression as the SQL text of a filter, with the meaning that it has in pylance.
 
-Expressions have no public tree, so they are read from their Substrait form, which pylance evaluates too. pyarrow has
-bound them to the schema by then: where it would convert a column for a comparison, it refuses to write the expression.
+Expressions have no public tree, so they are read from their Substrait form, which pylance evaluates too. pyarrow binds
+them to the schema first: if it would convert a column for a comparison, it refuses to serialize the expression.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pennon.query.filter.substrait_literals import (
     sql_type,
     typed_literal,
 )
-from pennon.text import sql_identifier
+from pennon.wording import sql_identifier
 
 # pyarrow takes twice as long for every level: 0.1 s for 14, 2 s for 18.
 _MAX_DEPTH = 18
@@ -35,7 +35,7 @@ _ARITHMETIC = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 _LOGIC = {"and": "AND", "or": "OR"}
 _TESTS = {"is_null": "IS NULL", "is_not_null": "IS NOT NULL"}
 _RENAMED = {"is_nan": "isnan"}
-# Those that Substrait and Lance's SQL call the same.
+# Functions with the same name in Substrait and in Lance's SQL.
 _FUNCTIONS = frozenset(("starts_with", "ends_with", "contains", "coalesce", "abs", "exp", "power", "sqrt")) | frozenset(
     ("acos", "asin", "atan", "atan2", "cos", "sin", "tan")
 )
@@ -45,7 +45,7 @@ def expression_sql(expression: pc.Expression, schema: pa.Schema) -> str:
     """The filter that selects the rows for which an expression over the columns of a table is true.
 
     Args:
-        expression: what `pyarrow.compute.field` and `pyarrow.compute.scalar` are combined to.
+        expression: a combination of `pyarrow.compute.field` and `pyarrow.compute.scalar`.
         schema: the table's columns. Those of types that Substrait lacks cannot be part of the expression.
 
     Raises:
@@ -97,7 +97,7 @@ class _Translator:
                 cast = expression.cast
                 return f"cast({self.translate(cast.input)} as {sql_type(cast.type)})"
             case _:
-                raise NotInSql("an expression of a kind that is not known")
+                raise NotInSql("an expression of an unknown kind")
 
     def column(self, reference: pb.FieldReference) -> tuple[str, pa.DataType]:
         """The path of a column, quoted, and its type."""
@@ -137,7 +137,7 @@ class _Translator:
         raise NotInSql(f"the SQL of filters has no function for {name!r}")
 
     def compared(self, value: pb.Expression, other: pb.Expression) -> str:
-        """One side of a comparison. pyarrow gave both sides one type, in which a plain number is then read."""
+        """One side of a comparison. pyarrow gave both sides one type, which a plain number then has too."""
         if value.WhichOneof("rex_type") != "literal":
             return self.translate(value)
         type_ = self.column_type(other)
@@ -148,7 +148,7 @@ class _Translator:
         return self.column(expression.selection)[1] if expression.WhichOneof("rex_type") == "selection" else None
 
     def chain(self, name: str, values: Sequence[pb.Expression]) -> list[str]:
-        """The operands of nested ANDs, or ORs, next to each other: Lance limits how deep parentheses are nested."""
+        """The operands of nested ANDs, or ORs, as one flat chain: Lance limits the depth of parentheses."""
         texts: list[str] = []
         for value in values:
             call = value.scalar_function
@@ -176,13 +176,13 @@ class _Translator:
         operand, type_ = self.translate(test.value), self.column_type(test.value)
         if type_ is not None and all(is_value_of(literal, type_) for literal in literals):
             return f"({operand} IN ({', '.join(plain_literal(each, utc=is_utc(type_)) for each in literals)}))"
-        # Lance would convert the values to the column's type. Below a NOT, DataFusion finds a common type, as it does
+        # Lance would convert the values to the column's type. Below a NOT, DataFusion uses a common type, as it does
         # for pylance.
         return f"(NOT (NOT ({operand} IN ({', '.join(map(typed_literal, literals))}))))"
 
 
 def _depth(shown: str) -> int:
-    """How deep the parentheses of an expression are nested, but for those in its texts."""
+    """The depth of nested parentheses of an expression, without those in its strings."""
     depth = deepest = 0
     for sign in re.findall(r'"(?:[^"\\]|\\.)*"|[()]', shown):
         depth += (sign == "(") - (sign == ")")
@@ -191,8 +191,8 @@ def _depth(shown: str) -> int:
 
 
 def _replaced(position: int, field: pa.Field) -> pa.Field:
-    """A column as Substrait can describe it. References are positions, so that one it cannot describe keeps its place
-    under a name that nobody uses."""
+    """A column as Substrait can describe it. References are positions, so a column that it cannot describe is replaced
+    by one with an unused name."""
     return field if _is_describable(field.type) else pa.field(f"\0{position}", pa.int8())
 
 

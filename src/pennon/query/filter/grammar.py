@@ -42,7 +42,7 @@ _NEGATABLE = {"IN": 20, "BETWEEN": 20, "LIKE": 19, "ILIKE": 19, "NULL": 17}
 _WORDS = {"TRUE": Literal("bool", True), "FALSE": Literal("bool", False), "NULL": Literal("null", None)}
 _TYPED_STRINGS = _words("DATE TIMESTAMP DATETIME")
 _TYPES = _words("date timestamp datetime double float decimal string tinyint smallint int integer bigint")
-# Words that begin something else than a column or a function call.
+# Words that do not begin a column or a function call.
 _RESERVED = _words(
     "ALL AND ANY ARRAY BETWEEN CASE COLLATE CONVERT CURRENT_CATALOG CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP "
     "CURRENT_USER ELSE END ESCAPE EXISTS FROM ILIKE IN INSERT INTERVAL IS LAMBDA LIKE LOCALTIME LOCALTIMESTAMP MAP "
@@ -52,12 +52,12 @@ _RESERVED = _words(
 _CONTINUATIONS = _words(
     "AS AT COLLATE DIV ESCAPE GLOB MATCH MEMBER NOT NOTNULL OPERATOR OVERLAPS REGEXP RLIKE SIMILAR XOR"
 )
-# Words that begin the next clause of a statement. Lance takes the filter up to there and ignores the rest.
+# Words that begin the next clause of a statement. Lance reads the filter up to there and ignores the rest.
 _CLAUSES = _words(
     "CLUSTER CONNECT DISTRIBUTE EXCEPT FETCH FOR FORMAT GROUP HAVING INTERSECT INTO LATERAL LIMIT MINUS OFFSET ORDER "
     "PREWHERE QUALIFY SETTINGS SORT START UNION WINDOW"
 )
-# Functions that indices answer, with the name that stands for all spellings of one.
+# Functions that indices answer, with the canonical name of each alias.
 _FUNCTIONS = {
     "STARTS_WITH": "starts_with",
     "CONTAINS": "contains",
@@ -83,12 +83,12 @@ class _Reader(Tokens):
         if self.kind == "end":
             return expression
         if self.text == ")":
-            raise Broken("this ')' closes nothing", self.start)
+            raise Broken("this ')' has no matching '('", self.start)
         if self.kind == "word" and self.text.upper() in _CLAUSES:
             raise Broken(f"{self.text!r} follows the filter", self.start)
         past_value = self.past_kind in ("number", "string", "binary") or self.sql[self.past_end - 1] == ")"
         if past_value and self.kind == "word" and self.text.upper() not in _CONTINUATIONS:
-            # Lance would take the filter up to here and ignore the rest silently.
+            # Lance would read the filter up to here and silently ignore the rest.
             raise Broken(f"there should be an operator before {self.text!r}", self.start)
         raise NotUnderstood
 
@@ -192,7 +192,7 @@ class _Reader(Tokens):
                 self.depth = depth
                 self.go_back(first)
         unclosed = 1
-        while unclosed:  # Whatever the arguments are, they end at the matching parenthesis.
+        while unclosed:  # The arguments end at the matching parenthesis.
             if self.kind == "end":
                 raise Broken("')' is missing at the end", self.start)
             unclosed += (self.text == "(") - (self.text == ")")
@@ -200,7 +200,7 @@ class _Reader(Tokens):
         return Expression(start=start, end=self.past_end)
 
     def arguments(self) -> list[Expression]:
-        """What a parenthesis holds that is open already."""
+        """The arguments after an opening parenthesis."""
         found: list[Expression] = []
         while self.text != ")":
             found.append(self.items() if self.text == "[" else self.expression(0))

@@ -1,9 +1,9 @@
 """DataFusion merges IN lists on one column and loses NULL semantics; such conditions are left to the scan.
 
 `i NOT IN (1, 2) OR i NOT IN (3, 4)` keeps the rows where i is NULL, and so does `NOT (i IN (1, 2) AND i IN (3, 4))`;
-`i IN (1, 2) AND i NOT IN (1, NULL)` keeps 2. Indices would answer by SQL's rules, and an answer may not depend on which
-fragments an index covers. Lists that are neither negated nor below a NOT are merged correctly, and so are lists in
-different conditions of one AND, NULL aside.
+`i IN (1, 2) AND i NOT IN (1, NULL)` keeps 2. Indices would answer by SQL's rules, and an answer must not depend on the
+fragments that an index covers. Lists that are neither negated nor below a NOT are merged correctly, and so are lists in
+different conditions of one AND, except for NULL.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from pennon.query.filter.syntax import (
 
 @dataclass(frozen=True)
 class InListMerging:
-    """Finds the conditions of one filter that DataFusion would get wrong."""
+    """Finds the conditions of one filter that DataFusion evaluates incorrectly."""
 
     sql: str
     columns: Columns
 
     def affects_filter(self, conditions: list[Expression]) -> bool:
-        """Whether the conditions, which AND joins, may not be taken apart."""
+        """Whether the conditions, which are joined by AND, must not be split."""
         lists = [found for condition in conditions for found in self.lists(condition, below_not=False)]
         return any(found.negative and found.holds_null and _merges(found, lists) for found in lists)
 
     def affects(self, condition: Expression) -> bool:
-        """Whether a single one of them may not be taken apart."""
+        """Whether a single one of them must not be split."""
         lists = list(self.lists(condition, below_not=False)) if isinstance(condition, Logic | Not) else []
         return any(found.negative and _merges(found, lists) for found in lists)
 
     def lists(self, expression: Expression, below_not: bool) -> Iterator[_List]:
-        """The conditions that DataFusion sees as IN lists; a float compared with a zero is one, of both zeros."""
+        """The conditions that DataFusion treats as IN lists; a float compared with zero is a list of both zeros."""
         match expression:
             case Not():
                 yield from self.lists(expression.operand, below_not=True)
@@ -82,7 +82,7 @@ class InListMerging:
 
 
 class _List(NamedTuple):
-    """What DataFusion may see as an IN list; the path is empty if it could be one of any column."""
+    """A condition that DataFusion may treat as an IN list; the path is empty if it could be on any column."""
 
     path: str
     negative: bool = True

@@ -1,9 +1,9 @@
-"""Literals as people write them, spelled as Lance takes them: `amount = 12.34` on a decimal column, `user_id = '7'`,
-`ts >= '2026-01-02'`.
+"""Rewrites literals of users in a form that Lance accepts: `amount = 12.34` on a decimal column, `user_id = '7'`, `ts
+>= '2026-01-02'`.
 
-Where only AND and OR are above a comparison, Lance converts a literal to the column's type and refuses those of other
-types. A literal that has exactly one meaning as a value of the column is spelled as that value; any other is refused
-with a spelling that works. Below a NOT DataFusion compares in a common type, and nothing is changed.
+If only AND and OR are above a comparison, Lance converts a literal to the column's type and refuses those of other
+types. A literal that has exactly one meaning as a value of the column is rewritten as that value; any other is refused
+with an example that works. Below a NOT DataFusion compares in a common type, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pennon.query.filter.literals import Literal
 from pennon.query.filter.syntax import Between, Comparison, Constant, Expression, In, Logic, Name
 from pennon.query.filter.tokens import Broken, NotUnderstood
 
-# A piece of the filter's text, and what is written instead.
+# The start and end of a piece of the filter's text, and its replacement.
 _Change = tuple[int, int, str]
 
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -34,7 +34,7 @@ _UTC = (None, "UTC", "+00:00")
 
 
 def spelled_for_lance(sql: str, columns: Mapping[str, pa.DataType]) -> str:
-    """The same filter with every literal spelled as Lance takes it for the column it is compared with.
+    """The same filter with every literal in a form that Lance accepts for the column it is compared with.
 
     Raises:
         InvalidFilter: A literal has no meaning, or more than one, as a value of its column.
@@ -42,7 +42,7 @@ def spelled_for_lance(sql: str, columns: Mapping[str, pa.DataType]) -> str:
     try:
         expression = read(sql)
     except (NotUnderstood, Broken):
-        return sql  # the parser explains what is broken; what only Lance understands stays as it is
+        return sql  # the parser reports errors; SQL that only Lance understands is unchanged
     speller = _Speller(sql, Columns(columns))
     changes = sorted(speller.changes(expression), reverse=True)
     for start, end, text in changes:
@@ -81,7 +81,7 @@ class _Speller:
 
     def change_list(self, name: Name, expression: In) -> Iterator[_Change]:
         column = self.columns.find(name)
-        if column is None or len(name.parts) > 1:  # of a field of a struct DataFusion takes care
+        if column is None or len(name.parts) > 1:  # DataFusion handles fields of structs
             return
         path, order = column
         texts = [_spelled(literal, order, path, repr(literal.value)) for literal in expression.literals]
@@ -95,7 +95,7 @@ class _Speller:
 
 
 def _spelled(literal: Literal, order: Order, path: str, written: str) -> str | None:
-    """The literal as Lance takes it for a column; None where it is to stay as it is."""
+    """The literal in a form that Lance accepts for a column; None if it needs no change."""
     kind, value = literal.kind, literal.value
     match order.family, kind:
         case "decimal", ("float" | "string"):
@@ -157,7 +157,7 @@ def _is_day(text: str) -> bool:
 
 
 def _plain(literal: Literal) -> str | None:
-    """A literal of a list, written again."""
+    """The text of a literal in a list."""
     match literal.kind:
         case "null":
             return "NULL"
@@ -173,6 +173,6 @@ def _plain(literal: Literal) -> str | None:
 
 def _refused(path: str, type_: pa.DataType, written: str, spelling: str) -> InvalidFilter:
     return InvalidFilter(
-        f"{written} has no single meaning as a value of column {path}, which is of type {type_}",
+        f"{written} has no single meaning as a value of column {path}, which has type {type_}",
         f"Write it like this: {spelling}",
     )

@@ -1,11 +1,11 @@
-"""SQL literals, and the place each takes in the order of the column it is compared with.
+"""SQL literals, and their position in the order of the column they are compared with.
 
-The reading must be Lance's own, because the same filter text is scanned by Lance where no index covers a fragment, and
-Lance reads a literal in two ways. Where only AND and OR stand above a comparison, it first turns the literal into the
+The interpretation must be that of Lance, which scans fragments without an index by the same filter text. Lance
+interprets a literal in two ways. If only AND and OR are above a comparison, it first converts the literal to the
 column's type ("adopted": `f < 0.1` on a float32 column compares with the float32 nearest to 0.1, and `i < 1.5` on an
-integer column is an error). Anywhere else, below a NOT above all, DataFusion compares both sides in a common type (so
-`NOT (f = 0.1)` is true for every row). A literal that the column's type holds exactly means the same in both, and so
-does a CAST to the column's own type. Every other reading is left to the scan: `locate` answers None.
+integer column is an error). Anywhere else, mainly below a NOT, DataFusion compares both sides in a common type (so
+`NOT (f = 0.1)` is true for every row). A literal that the column's type represents exactly means the same in both, and
+so does a CAST to the column's type. Every other case is left to the scan: `locate` returns None.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ class Literal(NamedTuple):
 
 
 class SqlType(NamedTuple):
-    """A type name of CAST, `::` or a typed string, in lower case, with what stands in its parentheses."""
+    """A type name of CAST, `::` or a typed string, in lower case, with the arguments in its parentheses."""
 
     name: str
     arguments: tuple[int, ...] = ()
 
 
 class Place(NamedTuple):
-    """Where a literal stands: it equals the keys from `low` to `high` if `exact`, else it is somewhere among them."""
+    """The position of a literal: it equals the keys from `low` to `high` if `exact`, else it is somewhere between
+    them."""
 
     low: Key
     high: Key
@@ -49,7 +50,8 @@ class Place(NamedTuple):
 
 
 def number(digits: str, negative: bool = False) -> Literal:
-    """The number Lance reads: a 64-bit integer if it fits one, else a double. The least int64 becomes a double."""
+    """The number as Lance parses it: a 64-bit integer if it fits, else a double. The smallest int64 becomes a
+    double."""
     if digits.isdigit() and len(digits) <= 20:
         value = int(digits)
         if value <= (MAX_INT64 if negative else MAX_UINT64):
@@ -58,7 +60,7 @@ def number(digits: str, negative: bool = False) -> Literal:
 
 
 def locate(literal: Literal, order: Order, adopted: bool) -> Place | None:
-    """The place of a literal in a column's order, or None where only Lance itself can say."""
+    """The position of a literal in a column's order; None if only Lance can evaluate it."""
     match order.family:
         case "int":
             return _in_integers(literal, order)
@@ -93,7 +95,7 @@ def _in_floats(literal: Literal, order: Order, adopted: bool) -> Place | None:
         return None
     width = order.type.bit_width
     nearest = value if width == 64 else _narrowed(literal.value if literal.kind == "int" else value, width)
-    # Lance rounds to float32 only a literal it adopts; how it rounds to float16 differs between machines.
+    # Lance rounds only an adopted literal to float32; its rounding to float16 differs between machines.
     same = nearest == (literal.value if literal.kind == "int" else value) or math.isnan(value)
     if not same and (width == 16 or not adopted or literal.kind == "cast"):
         return None
@@ -146,7 +148,7 @@ def _in_timestamps(literal: Literal, order: Order) -> Place | None:
     key, rest = divmod(nanoseconds, _NANOSECONDS[order.type.unit])
     if order.type.tz in (None, "UTC", "+00:00"):
         return Place(key, key + bool(rest), exact=not rest)
-    # In another zone a timestamp is read as local time, a date as UTC: no offset reaches a day either way.
+    # In another zone a timestamp is interpreted as local time, a date as UTC: any offset is less than a day.
     day = 86_400_000_000_000 // _NANOSECONDS[order.type.unit]
     low, high = key - day, key + day + 1
     return Place(low, high, exact=False) if _fits_int64(low) and _fits_int64(high) else None
@@ -188,7 +190,7 @@ def _double(literal: Literal) -> float | None:
 
 
 def _narrowed(value: float, bits: int) -> float:
-    """The nearest float of 16 or 32 bits, rounded once (an int would otherwise be rounded to a double before)."""
+    """The nearest float of 16 or 32 bits, rounded once (an int would otherwise first be rounded to a double)."""
     if isinstance(value, int):
         exact = np.array(value, dtype=np.uint64 if value > MAX_INT64 else np.int64)
     else:
@@ -227,7 +229,7 @@ def _days(literal: Literal) -> int | None:
 
 def _nanoseconds(literal: Literal) -> int | None:
     days = _days(literal)
-    if days is not None:  # DataFusion takes a date to nanoseconds on its way to any timestamp.
+    if days is not None:  # DataFusion converts a date to nanoseconds before it converts it to any timestamp.
         nanoseconds = days * 86_400_000_000_000
         return nanoseconds if _fits_int64(nanoseconds) else None
     if literal.cast is None or literal.cast.name not in ("timestamp", "datetime") or literal.value.kind != "string":

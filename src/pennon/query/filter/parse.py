@@ -1,8 +1,8 @@
-"""A filter as Lance's scanner takes it, turned into what indices can answer and what only a scan can.
+"""Parses a filter of Lance's scanner into conditions that indices can answer and conditions that only a scan can.
 
-The tree is true for exactly the rows a full scan with the same text returns. Whatever this module cannot promise that
-for becomes `Opaque`, at worst the whole filter; an error is raised only for text that is no filter at all or names a
-column the table does not have.
+The tree is true for exactly the rows a full scan with the same text returns. A condition for which this module cannot
+guarantee that becomes `Opaque`, at worst the whole filter; an error is raised only for text that is not a filter or
+that uses a column the table does not have.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pennon.errors import InvalidFilter
 from pennon.index.conditions import ColumnRanges, ContainsText, HasLabels
-from pennon.index.key_spans import Order, Span, Spans, order_of, union
+from pennon.index.key_spans import Order, Span, Spans, beyond, order_of, union
 from pennon.query.filter.columns import Columns
 from pennon.query.filter.grammar import read
 from pennon.query.filter.in_list_merging import InListMerging
@@ -49,7 +49,7 @@ _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
 def parse_filter(sql: str, columns: Mapping[str, pa.DataType]) -> Node:
-    """The rows a filter keeps.
+    """The tree of a filter.
 
     The keys of `columns` are column paths: `user_id`, or `a.b` for a field of a struct.
     """
@@ -68,10 +68,10 @@ def parse_filter(sql: str, columns: Mapping[str, pa.DataType]) -> Node:
 
 
 class _Binder:
-    """Gives a syntax tree its meaning on one table.
+    """Binds a syntax tree to the columns of one table.
 
-    `negated` says that an odd number of NOTs stands above. `adopted` says that none does, only AND and OR, so that
-    Lance turns literals into the column's type (see `pennon.query.filter.literals`).
+    `negated`: an odd number of NOTs is above. `adopted`: only AND and OR are above, so that Lance converts literals to
+    the column's type (see `pennon.query.filter.literals`).
     """
 
     def __init__(self, sql: str, columns: Mapping[str, pa.DataType]) -> None:
@@ -108,7 +108,7 @@ class _Binder:
         return Opaque(text if adopted else f"NOT (NOT ({text}))")
 
     def atom(self, expression: Expression, negated: bool, adopted: bool) -> Node | None:
-        """The meaning of a condition that holds no further condition; None if only a scan can evaluate it."""
+        """The node of a condition without nested conditions; None if only a scan can evaluate it."""
         match expression:
             case Constant(literal=Literal(kind="bool" | "null", value=value)):
                 return ALWAYS_TRUE if value is (not negated) else ALWAYS_FALSE
@@ -218,7 +218,7 @@ class _Binder:
                 return None
 
     def matching(self, arguments: list[Expression]) -> Node | None:
-        """What must be in a text that a regular expression matches."""
+        """The pieces that every text matching a regular expression contains."""
         match arguments:
             case [Name() as name, Constant(literal=Literal(kind="string", value=pattern))]:
                 any_case = False
@@ -261,19 +261,19 @@ class _Binder:
         if column is None or column[1].family != "string" or not _is_encodable(prefix):
             return None
         path, order = column
-        beyond = _beyond(prefix)
-        spans: Spans = ((order.below(prefix.encode()), order.below(beyond.encode()) if beyond else order.last),)
+        end = beyond(prefix)
+        spans: Spans = ((order.below(prefix.encode()), order.below(end.encode()) if end else order.last),)
         return ColumnRanges(path, order.type, order.complement(spans) if negated else spans, exact=exact)
 
 
 def _remedy(problem: str) -> str:
     if problem.endswith("follows the filter"):
-        return "Give a condition only; limit, order_by and columns are arguments of their own"
+        return "Pass only a condition; limit, order_by and columns are separate arguments"
     return "Quote text in single quotes and unusual column names in backticks: `user id` = 42 AND name LIKE 'a%'"
 
 
 def _compared(order: Order, operator: str, place: Place) -> Spans | None:
-    """The values for which `value operator literal` is true; more of them if the literal's place is not exact."""
+    """The values for which `value operator literal` is true; a superset if the literal's position is not exact."""
     if operator in ("=", "!="):
         spans = (order.between(place.low, place.high),)
         if operator == "=":
@@ -285,15 +285,6 @@ def _compared(order: Order, operator: str, place: Place) -> Spans | None:
     else:
         span = (order.above(place.high) if strict else order.below(place.low), order.last)
     return union([span])
-
-
-def _beyond(prefix: str) -> str:
-    """The least text above everything that starts with the prefix; empty if there is none."""
-    stem = prefix.rstrip(chr(0x10FFFF))
-    if not stem:
-        return ""
-    last = ord(stem[-1]) + 1
-    return stem[:-1] + chr(0xE000 if last == 0xD800 else last)
 
 
 def _is_encodable(text: str) -> bool:

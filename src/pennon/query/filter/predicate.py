@@ -1,7 +1,7 @@
 """A filter as a tree: conditions on single columns and text that only a scan can evaluate, joined by AND and OR.
 
 There is no NOT. A filter keeps the rows for which it is TRUE, and the parser pushes every negation down to the leaves,
-so a node stands for the set of its TRUE rows: And is the intersection of its children, Or the union.
+so a node represents the set of its TRUE rows: And is the intersection of its children, Or the union.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pennon.index.key_spans import order_of, union
 
 @dataclass(frozen=True)
 class Opaque:
-    """A condition no index can answer, in SQL that a scan evaluates by itself with the meaning it has in the filter."""
+    """A condition that no index can answer, in SQL that means the same alone as within the filter."""
 
     sql: str
 
@@ -63,19 +63,19 @@ ALWAYS_FALSE = Or(())
 def conjunction(nodes: Iterable[Node]) -> Node:
     """The rows that are in all nodes; conditions on one column become one set of ranges."""
     ranges, others = _by_column(nodes, And)
-    met = [_intersection(group) for group in ranges]
-    if ALWAYS_FALSE in others or any(not node.spans and not node.nulls for node in met):
+    merged = [_intersection(group) for group in ranges]
+    if ALWAYS_FALSE in others or any(not node.spans and not node.nulls for node in merged):
         return ALWAYS_FALSE
-    return _joined(And, [*(node for node in met if not _holds_everything(node)), *others])
+    return _joined(And, [*(node for node in merged if not _holds_everything(node)), *others])
 
 
 def disjunction(nodes: Iterable[Node]) -> Node:
     """The rows that are in any of the nodes; conditions on one column become one set of ranges."""
     ranges, others = _by_column(nodes, Or)
-    met = [_union(group) for group in ranges]
-    if ALWAYS_TRUE in others or any(_holds_everything(node) for node in met):
+    merged = [_union(group) for group in ranges]
+    if ALWAYS_TRUE in others or any(_holds_everything(node) for node in merged):
         return ALWAYS_TRUE
-    return _joined(Or, [*(node for node in met if node.spans or node.nulls), *others])
+    return _joined(Or, [*(node for node in merged if node.spans or node.nulls), *others])
 
 
 def _by_column(nodes: Iterable[Node], kind: type[And | Or]) -> tuple[list[list[ColumnRanges]], list[Node]]:

@@ -1,6 +1,6 @@
 """Choices between values (if_else, case_when) turned into choices between conditions, the only ones SQL filters have.
 
-`f(if c then a else b)` is the same as `if c then f(a) else f(b)`, whatever `f` is.
+`f(if c then a else b)` is the same as `if c then f(a) else f(b)` for any `f`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pennon.format.pb import substrait_pb2 as pb
 
 
 def outermost_choices(expression: pb.Expression, connectives: Collection[int]) -> pb.Expression:
-    """An equal expression in which choices are operands of choices and of AND, OR and NOT only.
+    """An equivalent expression in which choices are operands only of choices and of AND, OR and NOT.
 
     Args:
         expression: any condition.

@@ -13,7 +13,7 @@ from pennon.format.pb import substrait_pb2 as pb
 
 
 class NotInSql(Exception):
-    """Something that filters have no spelling for; the message says what."""
+    """The SQL of filters cannot express something; the message names it."""
 
 
 _TYPES = {
@@ -31,7 +31,7 @@ _TYPES = {
 _LEAST_INT64 = -(1 << 63)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_DAY, _FIRST_DAY = 2_932_896, -719_162  # of the years 1 to 9999
-# In microseconds. DataFusion reads the text of a timestamp as nanoseconds first, of which 64 bits hold no more.
+# In microseconds. DataFusion first parses the text of a timestamp as 64-bit nanoseconds, which end here.
 _NANOSECONDS_END = (1 << 63) // 1000 - 1
 _ARROW_UTC = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 
@@ -47,7 +47,7 @@ def sql_type(type_: pb.Type) -> str:
 
 
 def typed_literal(literal: pb.Literal) -> str:
-    """A literal in its own type: where numbers are computed, their type decides when they overflow."""
+    """A literal with its type: in arithmetic, the type determines when numbers overflow."""
     text, kind = plain_literal(literal), literal.WhichOneof("literal_type")
     if kind == "null" and literal.null.WhichOneof("kind") is not None:
         return f"cast(NULL as {sql_type(literal.null)})"
@@ -57,8 +57,8 @@ def typed_literal(literal: pb.Literal) -> str:
 
 
 def plain_literal(literal: pb.Literal, utc: bool = False) -> str:
-    """A literal as people write it, equal to the value in whatever type it is compared. Next to a column in UTC, an
-    instant needs no time zone."""
+    """A plain literal, equal to the value in any type that it is compared in. With a column in UTC, a timestamp needs
+    no time zone."""
     kind = literal.WhichOneof("literal_type")
     match kind:
         case "null":
@@ -67,7 +67,7 @@ def plain_literal(literal: pb.Literal, utc: bool = False) -> str:
             return "TRUE" if literal.boolean else "FALSE"
         case "i8" | "i16" | "i32" | "i64":
             value = getattr(literal, kind)
-            # Lance reads the least integer as a double.
+            # Lance parses the smallest integer as a double.
             return f"cast('{value}' as bigint)" if value == _LEAST_INT64 else str(value)
         case "fp32" | "fp64":
             number = getattr(literal, kind)
@@ -89,7 +89,7 @@ def plain_literal(literal: pb.Literal, utc: bool = False) -> str:
         case "user_defined":
             return _wrapped(literal.user_defined.value)
         case _:
-            raise NotInSql("it has a literal of a type that SQL cannot spell")
+            raise NotInSql("it has a literal of a type that SQL cannot express")
 
 
 def is_utc(type_: pa.DataType) -> bool:
@@ -167,4 +167,4 @@ def _wrapped(value: pb.Wrapped) -> str:
         case "StringValue":
             return _quoted(StringValue.FromString(value.value).value)
         case _:
-            raise NotInSql("it has a literal of a type that SQL cannot spell")
+            raise NotInSql("it has a literal of a type that SQL cannot express")

@@ -1,4 +1,4 @@
-"""The syntax tree of a filter. Every node records where in the text it is."""
+"""The syntax tree of a filter. Every node records its position in the text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pennon.query.filter.literals import Literal
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Expression:
-    """Any expression; by itself, one that only a scan can evaluate. Its text is `sql[start:end]`."""
+    """Any expression; this class itself is one that only a scan can evaluate. Its text is `sql[start:end]`."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ class Between(Expression):
 
 @dataclass(slots=True, eq=False)
 class In(Expression):
-    """[NOT] IN a list that holds nothing but literals."""
+    """[NOT] IN a list of literals only."""
 
     operand: Expression
     literals: list[Literal]

@@ -1,4 +1,4 @@
-"""Texts that must occur in whatever a pattern matches. An index that finds them finds a superset of the rows."""
+"""Texts that occur in every match of a pattern. An index that finds them finds a superset of the rows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def like_pieces(pattern: str) -> tuple[str, ...]:
 
 
 def regex_pieces(pattern: str) -> tuple[str, ...]:
-    """The literal parts outside of groups and classes of a regular expression; none where alternatives or flags leave
-    no part that must be there."""
+    """The literal parts outside of groups and classes of a regular expression; none if alternatives or flags make all
+    parts optional."""
     pieces, at = [""], 0
     while at < len(pattern):
         sign = pattern[at]
@@ -35,10 +35,11 @@ def regex_pieces(pattern: str) -> tuple[str, ...]:
             escaped = pattern[at : at + 1]
             if not escaped or escaped in "pPxuUQE" or escaped.isdigit():
                 return ()
-            pieces += [""] if escaped.isalpha() else []
-            pieces[-1] += "" if escaped.isalpha() else escaped
+            is_class = escaped.isalpha() or escaped in "<>"  # of characters, or a place: \b, and \< and \> for words
+            pieces += [""] if is_class else []
+            pieces[-1] += "" if is_class else escaped
         elif sign in "?*{":
-            # What is before it may be missing; of a repetition with "+" one is always there.
+            # The character before it is optional; a repetition with "+" occurs at least once.
             pieces[-1] = pieces[-1][:-1]
             pieces.append("")
             at = pattern.find("}", at) if sign == "{" else at
@@ -53,7 +54,7 @@ def regex_pieces(pattern: str) -> tuple[str, ...]:
 
 
 def _end_of_group(pattern: str, at: int) -> int | None:
-    """Where the group ends that begins there; None for one that sets flags, and for one that does not end."""
+    """The end of the group that begins at a position; None if it sets flags or does not end."""
     if pattern[at + 1 : at + 2] == "?" and not re.match(r"\?(?::|P?<)", pattern[at + 1 :]):
         return None
     depth = 0
@@ -77,7 +78,7 @@ def _end_of_group(pattern: str, at: int) -> int | None:
 
 
 def _end_of_class(pattern: str, at: int) -> int | None:
-    """Where the class of characters ends that begins there. A bracket that is its first member is not its end."""
+    """The end of the character class that begins at a position. A bracket as its first member does not end it."""
     depth = 0
     while at < len(pattern):
         sign = pattern[at]

@@ -1,7 +1,7 @@
-"""The words and signs of a filter, one at a time, as Lance's own tokenizer (sqlparser) reads them.
+"""The tokens of a filter, one at a time, as in Lance's tokenizer (sqlparser).
 
-Wherever it may read something else it gives up: `NotUnderstood` means that the text may be a filter, but only Lance can
-read it. `Broken` means that it is not one.
+Where the two might differ, it raises `NotUnderstood`: the text may be a filter, but only Lance can parse it. `Broken`
+means that the text is not a filter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class NotUnderstood(Exception):
 
 
 class Broken(Exception):
-    """The filter is not an SQL expression; `position` is the character where that shows."""
+    """The filter is not an SQL expression; `position` is the character of the error."""
 
     def __init__(self, problem: str, position: int) -> None:
         super().__init__(problem)
@@ -39,7 +39,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-# Long lists of plain literals are read whole: token by token, they would cost more than the query.
+# Long lists of plain literals are parsed at once: token by token, they would cost more than the query.
 _INTEGERS = re.compile(rf"\({_SPACE}-?[0-9]+(?:{_SPACE},{_SPACE}-?[0-9]+)*+{_SPACE}\)")
 _STRINGS = re.compile(rf"\({_SPACE}{_STRING}(?:{_SPACE},{_SPACE}{_STRING})*+{_SPACE}\)")
 _ONE_STRING = re.compile(_STRING)
@@ -70,17 +70,17 @@ class Tokens:
         if rest[:1] in ("'", '"', "`"):
             raise Broken(f"this {rest[0]} is never closed", len(self.sql) - len(rest))
         if rest[:1] == ";":
-            # Lance takes the filter up to here and ignores the rest.
+            # Lance reads the filter up to here and ignores the rest.
             raise Broken("';' follows the filter", len(self.sql) - len(rest))
         raise NotUnderstood
 
     def go_back(self, start: int) -> None:
-        """Read again from a token that starts there."""
+        """Go back to a token that starts at a position."""
         self.end = start
         self.advance()
 
     def take(self, text: str) -> None:
-        """Step over a token that must be here."""
+        """Consume a required token."""
         if self.text.upper() != text:
             if self.kind == "end":
                 raise Broken(f"{text!r} is missing at the end", self.start)
@@ -93,7 +93,7 @@ class Tokens:
         return match["word"].upper() if match and match["word"] else ""
 
     def plain_list(self) -> list[Literal] | None:
-        """Steps over a parenthesis that holds only integers or only strings, if the current one is such."""
+        """Consume a parenthesized list of only integers or only strings, if there is one; else return None."""
         if match := _INTEGERS.match(self.sql, self.start):
             written = match[0][1:-1].replace(" ", "").split(",")
             literals = [number(text[1:], True) if text[0] == "-" else number(text) for text in map(str.strip, written)]
@@ -107,7 +107,7 @@ class Tokens:
 
 
 def constant(kind: str, text: str) -> Literal:
-    """The literal that a number, string or binary token is."""
+    """The literal of a number, string or binary token."""
     if kind == "number":
         return number(text)
     if kind == "binary":
@@ -117,5 +117,6 @@ def constant(kind: str, text: str) -> Literal:
 
 
 def _is_plain(word: str, following: str) -> bool:
-    """Whether Lance sees the same word: no prefix of a string such as N'..', no letter it may not take for one."""
+    """Whether Lance reads the same word: it is not the prefix of a string such as N'..', and has only letters that
+    Lance accepts."""
     return following not in ("'", '"') and (word.isascii() or all(c.isascii() or c.isalpha() for c in word))

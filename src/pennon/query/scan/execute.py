@@ -1,8 +1,8 @@
-"""Reading the rows of an answer: those that indices named and those a scan finds, in table order."""
+"""Reads the rows of an answer: those found by indices and those found by a scan, in table order."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from typing import Any
@@ -21,7 +21,7 @@ from pennon.query.filter.reading import read_filter
 from pennon.query.scan.planner import Answer, Planner
 from pennon.query.scan.request import ScanRequest, check_request
 
-# Up to this many rows are fetched one by one; beyond it a scan limited to them is quicker.
+# Up to this many rows are fetched by address; for more, a scan limited to them is faster.
 TAKE_LIMIT = 256
 
 
@@ -30,7 +30,7 @@ def parse(snapshot: Snapshot, sql: str) -> Node:
 
 
 def prepared(snapshot: Snapshot, request: ScanRequest) -> ScanRequest:
-    """The request with its filter as Lance takes it. Whatever is wrong with it is reported here."""
+    """The request with its filter in a form that Lance accepts. Raises the errors of the filter."""
     check_request(snapshot, request)
     if request.filter is None:
         return request
@@ -50,6 +50,8 @@ def scan(catalog: Catalog, request: ScanRequest) -> pa.Table:
         columns = None if request.columns is None else list(request.columns)
         taken = snapshot.take(answer.indexed.rows.addresses(), columns)
         return taken.slice(0, request.limit) if request.limit is not None else taken
+    if not answer.scanned and not len(answer.indexed.rows):
+        return _empty(catalog, request)
     return _merged(snapshot, answer, request)
 
 
@@ -70,8 +72,8 @@ def count(catalog: Catalog, sql: str | None) -> int:
 
 
 def scan_batches(catalog: Catalog, request: ScanRequest) -> Iterator[pa.RecordBatch]:
-    """The same rows as `scan`, lazily: first those that indices named, then those of scanned fragments. Where rows are
-    sorted or the first ones left out, the order is that of `scan`."""
+    """The same rows as `scan`, lazily: first those found by indices, then those of scanned fragments. With `order_by`
+    or `offset`, the order is that of `scan`."""
     snapshot = catalog.snapshot
     request = prepared(snapshot, request)
     if request.filter is None or request.include_deleted_rows or request.is_ordered:
@@ -93,7 +95,7 @@ def scan_batches(catalog: Catalog, request: ScanRequest) -> Iterator[pa.RecordBa
 
 
 def _whole(catalog: Catalog, request: ScanRequest) -> tuple[ScannedRows, dict[str, Any]]:
-    """Rows and options of one scan that sorts and counts the whole answer, whether an index named its rows or not."""
+    """Rows and options of one scan that sorts and counts the whole answer, with or without indices."""
     chosen = catalog.snapshot.manifest.fragments if request.fragments is None else request.fragments
     rows: dict[int, BitMap | None] = dict.fromkeys(chosen)
     exact = request.filter is None
@@ -111,13 +113,13 @@ def _whole(catalog: Catalog, request: ScanRequest) -> tuple[ScannedRows, dict[st
 
 
 def _only_sorted_by(request: ScanRequest) -> list[str]:
-    """pylance sorts by a column that it does not return only if it returns addresses; those nobody asked for."""
+    """Columns to drop: pylance sorts by a column that it does not return only if it returns addresses."""
     names = request.columns or [name for name, _ in request.expressions or ()]
     return [ADDRESS] if request.order_by and not request.with_row_address and ADDRESS not in names else []
 
 
 def _answer(catalog: Catalog, request: ScanRequest) -> Answer:
-    """What the filter needs, in the fragments that the request is about."""
+    """The answer to the filter, in the fragments of the request."""
     assert request.filter is not None
     planner = Planner(catalog, parse(catalog.snapshot, request.filter))
     answer = planner.answer()
@@ -129,7 +131,7 @@ def _answer(catalog: Catalog, request: ScanRequest) -> Answer:
 
 
 def _parts(answer: Answer) -> list[tuple[ScannedRows, bool]]:
-    """Rows to read, and whether the filter need not be checked on them."""
+    """Rows to read, and whether they satisfy the filter exactly."""
     indexed = answer.indexed
     parts = [(indexed.rows.by_fragment, indexed.exact), (dict.fromkeys(answer.scanned), False)]
     return [(rows, exact) for rows, exact in parts if rows]
@@ -139,6 +141,21 @@ def _few(answer: Answer, request: ScanRequest) -> bool:
     return (
         answer.indexed.exact and not answer.scanned and 0 < len(answer.indexed.rows) <= TAKE_LIMIT and request.is_plain
     )
+
+
+def _empty(catalog: Catalog, request: ScanRequest) -> pa.Table:
+    """No row can match. An empty scan still knows the schema of the answer and checks the filter, unless the filter was
+    understood in all its parts: then the schema depends on the columns alone, and is known from the first scan on."""
+    assert request.filter is not None
+    understood = parse(catalog.snapshot, request.filter).exact
+    known = catalog.memory if understood else dict[Hashable, Any]()
+    key = "empty", replace(request, filter=None, limit=None)
+    if key not in known:
+        options = request.options(checked=False)
+        with filter_errors(request.filter, request.expressions):
+            scanner = catalog.snapshot.scanner({}, limit=0, with_row_address=request.with_row_address, **options)
+            known[key] = scanner.to_table()
+    return known[key]
 
 
 def _merged(snapshot: Snapshot, answer: Answer, request: ScanRequest) -> pa.Table:
@@ -153,10 +170,6 @@ def _merged(snapshot: Snapshot, answer: Answer, request: ScanRequest) -> pa.Tabl
             tables.append(
                 snapshot.scanner(rows, limit=request.limit, with_row_address=with_address, **options).to_table()
             )
-        if not tables:
-            # No row can match; an empty scan still knows the schema of the answer, and checks the filter.
-            options = request.options(checked=False)
-            return snapshot.scanner({}, limit=0, with_row_address=request.with_row_address, **options).to_table()
     table = pa.concat_tables(tables)
     if interleaved:
         table = table.take(pc.sort_indices(table, [(ADDRESS, "ascending")]))
@@ -172,8 +185,8 @@ def _count(snapshot: Snapshot, rows: ScannedRows, sql: str) -> int:
 
 @contextmanager
 def filter_errors(sql: str | None, expressions: tuple[tuple[str, str], ...] | None = None) -> Generator[None]:
-    """pylance finds some faults of a filter, or of the expressions of columns, only when it runs. Its other errors are
-    about the table's files."""
+    """Translate errors that pylance finds in a filter, or in the expressions of columns, only when it runs. Its other
+    errors are about the table's files."""
     try:
         with translate_panics("the rows of the table"):
             yield
@@ -198,11 +211,11 @@ def filter_errors(sql: str | None, expressions: tuple[tuple[str, str], ...] | No
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error of pylance's is about the files of a table, not about the expressions over it."""
+    """Whether an error of pylance is about the files of a table, not about the expressions over it."""
     return any(word in str(error) for word in _DAMAGE_WORDS)
 
 
-# pylance begins every complaint about an argument with it.
+# The prefix of pylance's errors about arguments.
 USER_MISTAKE = "Invalid user input"
 _DAMAGE_WORDS = ("corrupt", "Not found", "Parser error", "Io error", "IOError", "(IO)", "(Index)", "FRI ")
 _FILTER_WORDS = (

@@ -1,4 +1,4 @@
-"""What a scan would do, or did."""
+"""The explanation of a scan: its plan and, if it was run, its figures."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pennon.display import Displayed
 from pennon.index.kind import Precision
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse, scan
 from pennon.query.scan.planner import Answer, Planner
 from pennon.query.scan.request import ScanRequest
-from pennon.text import in_lines
+from pennon.wording import in_lines
 
 
 @dataclass(frozen=True)
 class IndexUse:
-    """One index's part in answering a filter."""
+    """The part of one index in answering a filter."""
 
     index: str
     condition: str
@@ -32,8 +33,8 @@ class IndexUse:
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """The plan of a scan. The last four figures are there when it was run (`analyze=True`)."""
+class Explanation(Displayed):
+    """The plan of a scan. The last four figures are set if it was run (`analyze=True`)."""
 
     table: str
     version: int
@@ -74,7 +75,7 @@ class Explanation:
 
 
 def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Explanation:
-    """Plan a scan from lookups alone; with `analyze`, run it too and say what it touched."""
+    """Plan a scan from lookups alone; with `analyze`, also run it and report its reads."""
     snapshot = catalog.snapshot
     manifest = snapshot.manifest
     node = None if request.filter is None else parse(snapshot, request.filter)

@@ -1,7 +1,8 @@
-"""Turning a filter into parts: rows that indices find, and fragments that must be scanned.
+"""Plans a filter: rows that indices find, and fragments that must be scanned.
 
-Live fragments are grouped by the indices that cover them. In a group every condition is answered by one index exactly,
-or by all that find a superset of its rows, intersected; what no index answers is checked on the rows found.
+Live fragments are grouped by the indices that cover them. In a group every condition is answered exactly by one index,
+or by the intersection of all that find a superset of its rows; conditions that no index answers are checked on the rows
+found.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pennon.query.filter.predicate import And, Node, Opaque, Or, conditions
 
 # Reading a run of rows in the middle of a fragment costs about as much as this many more rows of a scan.
 RUN_COST = 19
-# Below this many rows either way is instant and the index saves reading the column.
+# Below this many rows both ways are fast, and the index saves reading the column.
 SMALL_RESULT = 10_000
-# A condition that would read this many times the rows of the most selective one is left to the check of the rows.
+# A condition that would read this many times the rows of the most selective one is checked on the rows instead.
 WORTHWHILE = 20
 
 
@@ -37,8 +38,7 @@ class IndexedPart:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a filter needs: rows found by indices (at most as many as `expected`), fragments to scan, and the indices
-    used for it."""
+    """The answer to a filter: rows found by indices (at most `expected`), fragments to scan, and the indices used."""
 
     indexed: IndexedPart
     scanned: BitMap
@@ -48,7 +48,7 @@ class Answer:
     reads: ReadCounter
 
     def within(self, fragments: BitMap) -> Answer:
-        """The part of the answer that is about some fragments."""
+        """The part of the answer in some fragments."""
         part = self.indexed
         indexed = IndexedPart(part.fragments & fragments, part.rows.within(fragments), part.exact)
         return replace(self, indexed=indexed, scanned=self.scanned & fragments)
@@ -56,7 +56,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class UsedIndex:
-    """An index that takes part: its condition, and what the search reads at most."""
+    """An index in use: its condition, and an upper bound on the reads of the search."""
 
     name: str
     condition: Condition
@@ -82,17 +82,18 @@ _Choices = dict[Condition, tuple[_Candidate, ...]]
 
 @dataclass
 class Planner:
-    """Plans one filter over one catalog. Segments that turn out damaged are excluded, and planning starts again."""
+    """Plans one filter over one catalog. If a segment proves to be damaged, it is excluded and planning starts
+    again."""
 
     catalog: Catalog
     node: Node
-    need_rows: bool = True  # False: only their number, which indices can give without touching the table
+    need_rows: bool = True  # False: only their number, which indices can return without reading the table
     reads: ReadCounter = field(default_factory=ReadCounter)
     _estimates: dict[_Candidate, Estimate] = field(default_factory=dict)
     _found: dict[_Candidate, RowSet] = field(default_factory=dict)
 
     def answer(self, search: bool = True) -> Answer:
-        """`search=False` plans from what is read when segments are opened, and finds no rows."""
+        """`search=False` plans from data that is read when segments are opened, and finds no rows."""
         with counting_reads(self.reads):
             while True:
                 try:
@@ -103,13 +104,13 @@ class Planner:
                     self._found.clear()
 
     def covered(self) -> BitMap | None:
-        """The fragments that indices cover for every condition of the filter that they can answer, whether it is worth
-        it or not; None if no index helps."""
+        """The fragments that indices cover for every condition of the filter that they can answer, regardless of cost;
+        None if no index helps."""
         choices = {condition: tuple(self._candidates(condition)) for condition in conditions(self.node)}
         question = answerable(self.node, {condition: found for condition, found in choices.items() if found})
         if question is None or not list(conditions(question)):
             return None
-        coverage = [BitMap.union(*(each.coverage for each in choices[asked])) for asked in conditions(question)]
+        coverage = [BitMap.union(*(each.coverage for each in choices[condition])) for condition in conditions(question)]
         return BitMap.intersection(BitMap(self.catalog.snapshot.manifest.live), *coverage)
 
     def _answer(self, search: bool) -> Answer:
@@ -153,11 +154,11 @@ class Planner:
         return self.need_rows or not exact
 
     def _too_costly(self, cost: Estimate, rows: int) -> bool:
-        """Whether a scan of `rows` rows is cheaper than fetching what indices find."""
+        """Whether a scan of `rows` rows is cheaper than fetching the rows that indices find."""
         return cost.rows > SMALL_RESULT and _fetching(cost) > rows
 
     def _groups(self) -> list[tuple[BitMap, list[_Candidate]]]:
-        """Live fragments that the same candidates cover, with those."""
+        """Groups of live fragments that the same candidates cover, with the candidates."""
         groups: list[tuple[BitMap, list[_Candidate]]] = [(BitMap(self.catalog.snapshot.manifest.live), [])]
         for condition in dict.fromkeys(conditions(self.node)):
             for candidate in self._candidates(condition):
@@ -182,8 +183,8 @@ class Planner:
         return found
 
     def _chosen(self, fragments: BitMap, candidates: list[_Candidate]) -> _Choices:
-        """For each condition the cheapest exact index, else all that find supersets. Where fetching the rows of the
-        exact one costs more than a scan, supersets that are read in sequence may still be cheaper."""
+        """For each condition the cheapest exact index, else all that find supersets. If fetching the rows of the exact
+        one costs more than a scan, supersets that are read sequentially may still be cheaper."""
         choices: _Choices = {}
         rows = self.catalog.snapshot.manifest.rows_in(fragments)
         for condition in dict.fromkeys(candidate.condition for candidate in candidates):
@@ -216,7 +217,7 @@ class Planner:
         return self._estimates[candidate]
 
     def _expected(self, node: Node, choices: _Choices) -> Estimate:
-        """At most this many rows come back: the least of what is intersected, the sum of what is joined."""
+        """An upper bound on the rows found: the minimum of an intersection, the sum of a union."""
         if isinstance(node, And):
             parts = [self._expected(child, choices) for child in node.children]
             return min(parts, key=_fetching, default=Estimate(0, 0))
@@ -227,7 +228,7 @@ class Planner:
         return min((self._estimate(candidate) for candidate in choices[node]), key=_fetching)
 
     def _worthwhile(self, node: Node, choices: _Choices) -> Node:
-        """Without conditions that cost far more than they narrow down; the filter is checked on the rows instead."""
+        """The node without conditions that cost much more than they gain; the filter is checked on the rows instead."""
         if not isinstance(node, And) or not self.need_rows:
             return node
         costs = [self._expected(child, choices).rows for child in node.children]
@@ -259,7 +260,7 @@ class Planner:
 
 
 def answerable(node: Node, choices: _Choices) -> Node | None:
-    """The part of a filter that the chosen indices answer; its rows hold all rows of the filter."""
+    """The part of a filter that the chosen indices answer; its rows are a superset of those of the filter."""
     if isinstance(node, Or):
         children = [answerable(child, choices) for child in node.children]
         kept = tuple(child for child in children if child is not None)
@@ -279,5 +280,5 @@ def _is_exact(candidates: tuple[_Candidate, ...]) -> bool:
 
 
 def _fetching(cost: Estimate) -> int:
-    """What it costs to fetch rows, in rows of a scan."""
+    """The cost of fetching rows, in rows of a scan."""
     return cost.rows + RUN_COST * cost.row_runs

@@ -1,4 +1,4 @@
-"""What a scan is asked for, checked before anything is read."""
+"""The request of a scan, checked before anything is read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Snapshot
-from pennon.text import did_you_mean
+from pennon.wording import did_you_mean
 
 METADATA_COLUMNS = (ROW_ID, ADDRESS)
-# Names of columns, or new names and the SQL expressions behind them.
+# Names of columns, or new names and their SQL expressions.
 ColumnsLike = Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class ColumnOrdering:
-    """A column that rows are sorted by, as pylance's class of the same name."""
+    """A column to sort by, like pylance's class of the same name."""
 
     column_name: str
     ascending: bool = True
@@ -41,13 +41,13 @@ class ColumnOrdering:
 
 
 class ScanOptions(TypedDict, total=False):
-    """What a scan takes beside filter and columns, with pylance's names.
+    """Options of a scan apart from filter and columns, with pylance's names.
 
     limit: at most this many rows.
-    offset: leave out this many rows first.
+    offset: skip this many rows first.
     order_by: sort by these columns; a name is ascending with NULLs last, `pennon.ColumnOrdering` is any other order.
     fragments: ids of the fragments to read, in table order; all of them by default.
-    fast_search: leave out the fragments that the indices of the filter do not cover.
+    fast_search: skip the fragments that the indices of the filter do not cover.
     include_deleted_rows: return deleted rows too, with a NULL `_rowid`; needs `with_row_id`, and uses no index.
     with_row_id: add the column `_rowid`.
     with_row_address: add the column `_rowaddr`.
@@ -65,7 +65,8 @@ class ScanOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """What to read. `columns=None` is every column; `expressions` are computed instead of them."""
+    """The rows and columns to read. `columns=None` means every column; `expressions` are computed instead of
+    columns."""
 
     filter: str | None = None
     columns: tuple[str, ...] | None = None
@@ -84,10 +85,10 @@ class ScanRequest:
     def of(
         cls, filter: str | None, columns: object = None, options: Mapping[str, Any] | None = None, **more: Any
     ) -> ScanRequest:
-        """From what users give.
+        """A request from the arguments of a user.
 
         Raises:
-            InvalidArgument: an option that scans do not take, or a value of another type than it has.
+            InvalidArgument: an option that scans do not have, or a value of the wrong type.
         """
         given = {name: value for name, value in (options or {}).items() if value is not None}
         unknown = sorted(given.keys() - ScanOptions.__annotations__.keys())
@@ -125,7 +126,7 @@ class ScanRequest:
         return bool(self.offset or self.order_by)
 
     def options(self, checked: bool) -> dict[str, Any]:
-        """The scanner's options; a filter that the index answered exactly need not be checked again."""
+        """The scanner's options; a filter that indices answered exactly is not checked again."""
         columns = None if self.columns is None else list(self.columns)
         return {
             "columns": columns if self.expressions is None else dict(self.expressions),
@@ -136,11 +137,11 @@ class ScanRequest:
 
 
 def check_request(snapshot: Snapshot, request: ScanRequest) -> None:
-    """Raises what is wrong with a request for this table.
+    """Check a request for this table.
 
     Raises:
         ColumnNotFound: the table lacks a column that is to be returned or sorted by.
-        InvalidArgument: a number out of its range, an unknown fragment, or options that exclude each other.
+        InvalidArgument: a number out of range, an unknown fragment, or options that exclude each other.
     """
     for column in request.columns or ():
         if column not in METADATA_COLUMNS:
@@ -160,7 +161,7 @@ def check_request(snapshot: Snapshot, request: ScanRequest) -> None:
             raise InvalidArgument(f"table {snapshot.uri} has no fragment {fragment!r}", f"Its fragments are: {known}")
     if request.include_deleted_rows and not request.with_row_id:
         raise InvalidArgument(
-            "include_deleted_rows needs with_row_id", "Give with_row_id=True: deleted rows are those with a NULL _rowid"
+            "include_deleted_rows needs with_row_id", "Pass with_row_id=True: deleted rows have a NULL _rowid"
         )
 
 
@@ -174,14 +175,14 @@ def column_names(given: object) -> tuple[str, ...]:
 
 
 def listed(label: str, given: object, example: str) -> list[Any]:
-    """The items of an argument that takes several."""
+    """The items of a list argument."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise InvalidArgument(f"{label} takes a list, not {given!r}", f"Write {label}={example}")
     return list(given)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def is_plain(columns: tuple[str, ...]) -> bool:
-    """Whether these are stored, top-level columns; fetched by row, others come in another shape or not at all."""
+    """Whether these are stored top-level columns; fetched by address, others have another shape or fail."""
     return bool(columns) and not any("." in column or column in METADATA_COLUMNS for column in columns)
 
 

@@ -1,4 +1,4 @@
-"""A scan cut into parts that tasks read on their own: rows that an index named, or whole fragments."""
+"""A scan cut into parts that tasks read independently: rows found by indices, or whole fragments."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pennon.query.scan.execute import TAKE_LIMIT, filter_errors, parse, prepared
 from pennon.query.scan.planner import Answer, Planner
 from pennon.query.scan.request import ScanRequest
 
-# Rows of a scanned part; a larger fragment is a part of its own.
+# Rows of a scanned part; a larger fragment is a separate part.
 ROWS_PER_PART = 1 << 18
 # A row fetched by its address costs about as much as this many rows of a scan.
 TAKE_COST = 16
-# Bytes of row sets that all parts together may hold, and runs of rows that the planning process may look for. Beyond
-# that, tasks search the indices by themselves, each for its own fragments.
+# The maximum bytes of row sets in all parts together, and of runs of rows that the planning process searches for.
+# Beyond that, each task searches the indices for its own fragments.
 SENT_BYTES = 800_000
 SEARCHED_RUNS = 4_000_000
 # Every such task reads the same pages of the index, so they are few and large.
@@ -32,8 +32,8 @@ SEARCHING_PARTS = 8
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What one task reads, and how many rows: the rows found by indices, or else all rows of some fragments. With
-    `lookup` the task asks the indices which rows of its fragments it needs. `exact` rows need no check."""
+    """The rows that one task reads, and their number: rows found by indices, or all rows of some fragments. With
+    `lookup` the task searches the indices for the rows of its fragments. `exact` rows need no check."""
 
     fragments: tuple[int, ...]
     rows: int
@@ -49,20 +49,20 @@ class Part:
 
 
 def plan_parts(catalog: Catalog, request: ScanRequest, rows_per_part: int = ROWS_PER_PART) -> list[Part]:
-    """The parts of a scan: first the rows that indices name, then the fragments to be scanned. No row, no part."""
+    """The parts of a scan: first the rows found by indices, then the fragments to scan. Parts have at least one row."""
     request = prepared(catalog.snapshot, request)
     manifest = catalog.snapshot.manifest
     if request.filter is None:
-        return _dealt_out(manifest, manifest.live, rows_per_part)
+        return _grouped(manifest, manifest.live, rows_per_part)
     planner = Planner(catalog, parse(catalog.snapshot, request.filter))
     answer = planner.answer(search=False)
     many = answer.expected.row_runs > SEARCHED_RUNS
     if not many:
         answer = planner.answer()
         many = answer.indexed.rows.nbytes > SENT_BYTES
-    scanned = _dealt_out(manifest, answer.scanned, rows_per_part)
+    scanned = _grouped(manifest, answer.scanned, rows_per_part)
     if many:
-        return _dealt_out(manifest, answer.indexed.fragments, SEARCHING_PARTS * rows_per_part, lookup=True) + scanned
+        return _grouped(manifest, answer.indexed.fragments, SEARCHING_PARTS * rows_per_part, lookup=True) + scanned
     return [*_found(answer, rows_per_part), *scanned]
 
 
@@ -94,7 +94,7 @@ def _few(found: RowSet, part: Part, request: ScanRequest) -> bool:
 
 
 def _found(answer: Answer, rows_per_part: int) -> Iterator[Part]:
-    """Fewer rows a part where each is fetched by itself than where they are read in sequence."""
+    """Parts have fewer rows if each row is fetched by address than if they are read sequentially."""
     indexed = answer.indexed
     rows = max(1, len(indexed.rows))
     runs = min(rows, answer.expected.row_runs)
@@ -103,8 +103,8 @@ def _found(answer: Answer, rows_per_part: int) -> Iterator[Part]:
         yield Part(tuple(piece.fragments), len(piece), piece, exact=indexed.exact)
 
 
-def _dealt_out(manifest: Manifest, fragments: Iterable[int], rows_per_part: int, lookup: bool = False) -> list[Part]:
-    """Neighboring fragments together, up to a number of rows."""
+def _grouped(manifest: Manifest, fragments: Iterable[int], rows_per_part: int, lookup: bool = False) -> list[Part]:
+    """Group neighboring fragments up to a number of rows."""
     parts: list[Part] = []
     chosen: list[int] = []
     rows = 0
@@ -119,8 +119,8 @@ def _dealt_out(manifest: Manifest, fragments: Iterable[int], rows_per_part: int,
 
 
 def _looked_up(pin: Pin, part: Part, sql: str) -> Iterator[Part]:
-    """What a planner makes of the whole table, met with the part's fragments: whatever it decides, every fragment is
-    either among those the indices answer for or among the scanned ones."""
+    """The answer for the whole table, restricted to the part's fragments: in any plan, every fragment is either
+    answered by indices or scanned."""
     answer = _answer(pin, sql)
     own = BitMap(part.fragments)
     found = answer.indexed.rows.within(own)
@@ -133,6 +133,6 @@ def _looked_up(pin: Pin, part: Part, sql: str) -> Iterator[Part]:
 
 @lru_cache(maxsize=1)
 def _answer(pin: Pin, sql: str) -> Answer:
-    """Shared by the tasks of one worker process, one after another."""
+    """Cached for consecutive tasks of one worker process."""
     catalog = Catalog.read(pin.open(), SHARED_CACHE)
     return Planner(catalog, parse(catalog.snapshot, sql)).answer()

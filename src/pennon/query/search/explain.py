@@ -6,17 +6,18 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from pennon.display import Displayed
 from pennon.format.lance_file import ReadCounter, counting_reads
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse
 from pennon.query.scan.explain import IndexUse, index_uses, some_ids
 from pennon.query.search.prefilter import Prefilter
-from pennon.query.search.probe import DEFAULT_NPROBES, SegmentTrace
+from pennon.query.search.probe import SegmentTrace
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
 from pennon.query.search.run import find_neighbors, measured_again
 from pennon.query.search.source import SearchSegment, Source, usable_source
-from pennon.text import in_lines
+from pennon.wording import in_lines, plural
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,11 @@ class FilterUse:
     scanned_fragments: int
     rows_selected: int | None = None  # in fragments that the vector index covers
     few: bool = False  # so few that they are measured one and all, without the vector index
+    after: bool = False  # checked on the rows that the search found (prefilter=False)
 
     def __str__(self) -> str:
+        if self.after:
+            return f"{self.understood_as}; checked on the rows found"
         told = f"{self.understood_as}; {self.scanned_fragments} fragments scanned for it"
         if self.rows_selected is not None:
             told += f"; {self.rows_selected:,} covered rows selected{', all of them measured' * self.few}"
@@ -58,7 +62,7 @@ class FilterUse:
 
 
 @dataclass(frozen=True)
-class SearchExplanation:
+class SearchExplanation(Displayed):
     """The plan of a search. The last five figures are there when it was run (`analyze=True`)."""
 
     table: str
@@ -67,6 +71,8 @@ class SearchExplanation:
     metric: str
     k: int
     nprobes: int | None
+    minimum_nprobes: int
+    maximum_nprobes: int | None
     index: str | None
     segments: tuple[SegmentUse, ...]
     filter: FilterUse | None
@@ -90,12 +96,7 @@ class SearchExplanation:
             f"  nearest  {self.k} rows by {self.metric} of column {self.column}",
         ]
         if self.index is not None:
-            probes = (
-                f"{self.nprobes} partitions of each segment"
-                if self.nprobes
-                else (f"{DEFAULT_NPROBES} partitions of each segment, more while there are fewer than {self.k} answers")
-            )
-            lines.append(f"  index    {self.index}; {probes}")
+            lines.append(f"  index    {self.index}; {self._probes()}")
         lines += [f"  segment  {segment}" for segment in self.segments]
         if self.filter is not None:
             lines += [f"  filter   {self.filter}", *(f"           {use}" for use in self.filter.indices)]
@@ -112,6 +113,13 @@ class SearchExplanation:
             lines.append(f"  ran      {work}, {self.rows_returned} rows returned, {cost}")
         return in_lines(lines)
 
+    def _probes(self) -> str:
+        first = f"{plural(self.minimum_nprobes, 'partition')} of each segment"
+        if self.maximum_nprobes == self.minimum_nprobes:
+            return first
+        most = "more" if self.maximum_nprobes is None else f"up to {self.maximum_nprobes:,}"
+        return f"{first}, {most} while there are fewer than {self.k} answers"
+
 
 def explain_search(
     catalog: Catalog, request: SearchRequest, query: VectorLike, analyze: bool = False
@@ -124,8 +132,9 @@ def explain_search(
     source = usable_source(catalog, question)
     check_length(question, source.metric)
     uses = tuple(_planned_use(segment, question) for segment in source.segments)
-    prefilter = None if request.filter is None else Prefilter.of(catalog, request.filter, search=False)
-    return _explanation(catalog, question, source, uses, _filter_use(catalog, prefilter))
+    filter = request.filter if request.prefilter else None
+    prefilter = None if filter is None else Prefilter.of(catalog, filter, search=False)
+    return _explanation(catalog, question, source, uses, _use_of_filter(catalog, request, prefilter))
 
 
 def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
@@ -138,12 +147,12 @@ def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
         reads.reads += trace.prefilter.answer.reads.reads
     traces = trace.segments or [SegmentTrace() for _ in trace.source.segments]
     uses = tuple(_actual_use(s, t) for s, t in zip(trace.source.segments, traces, strict=True))
-    filter_use = _filter_use(catalog, trace.prefilter)
-    if filter_use is not None:
+    used = _use_of_filter(catalog, question.request, trace.prefilter)
+    if used is not None and not used.after:
         few = trace.rows_selected is not None and not trace.segments
-        filter_use = replace(filter_use, rows_selected=trace.rows_selected, few=few)
+        used = replace(used, rows_selected=trace.rows_selected, few=few)
     return replace(
-        _explanation(catalog, question, trace.source, uses, filter_use),
+        _explanation(catalog, question, trace.source, uses, used),
         rows_scored=sum(t.rows_scored for t in traces),
         rows_measured=trace.rows_measured,
         rows_returned=returned,
@@ -164,6 +173,8 @@ def _explanation(
         metric=source.metric.value,
         k=question.k,
         nprobes=question.request.nprobes,
+        minimum_nprobes=question.request.least_probes,
+        maximum_nprobes=question.request.most_probes,
         index=source.index,
         segments=segments,
         filter=filter,
@@ -177,8 +188,7 @@ def _explanation(
 
 def _planned_use(segment: SearchSegment, question: Question) -> SegmentUse:
     opened = segment.opened
-    nprobes = question.request.nprobes or DEFAULT_NPROBES
-    probes = opened.files.ivf.rank(opened.ask(question.queries)[0], nprobes)[0][0]
+    probes = opened.files.ivf.rank(opened.ask(question.queries)[0], question.request.least_probes)[0][0]
     trace = SegmentTrace(len(probes), rows=int(opened.lengths[probes].sum()))
     return replace(_actual_use(segment, trace), loaded=None, rows_scored=None)
 
@@ -197,7 +207,15 @@ def _actual_use(segment: SearchSegment, trace: SegmentTrace) -> SegmentUse:
     )
 
 
-def _filter_use(catalog: Catalog, prefilter: Prefilter | None) -> FilterUse | None:
+def _use_of_filter(catalog: Catalog, request: SearchRequest, prefilter: Prefilter | None) -> FilterUse | None:
+    """Also of a filter that is applied after the search."""
+    if prefilter is None and request.filter:
+        return FilterUse(str(parse(catalog.snapshot, request.filter)), (), 0, after=True)
+    return filter_use(catalog, prefilter)
+
+
+def filter_use(catalog: Catalog, prefilter: Prefilter | None) -> FilterUse | None:
+    """How a filter is answered, as far as it is planned."""
     if prefilter is None:
         return None
     understood, answer = str(parse(catalog.snapshot, prefilter.filter)), prefilter.answer

@@ -1,4 +1,4 @@
-"""Which rows of a segment's partitions are there in one version of the table, and the segment's to answer for."""
+"""Which rows of a segment's partitions are in one version of the table, and the segment's to answer for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pyroaring import BitMap
 from pennon.errors import DamagedFile
 from pennon.format.addresses import OFFSET_BITS, OFFSET_MASK, Addresses, contains
 from pennon.format.snapshot import Snapshot
-from pennon.index.vector.search.partition import SearchPartition
 from pennon.index.vector.vectors import Mask
 
 
@@ -42,10 +41,11 @@ class LiveRows:
         # A stable id whose row is deleted has no address at all.
         self._deleted = snapshot.deleted_addresses(coverage if stores_addresses else BitMap())
 
-    def of(self, partition: SearchPartition) -> PartitionRows:
-        addresses, alive = partition.row_ids, partition.alive
+    def of(self, row_ids: Addresses, alive: Mask | None) -> PartitionRows:
+        """By the row ids of a partition, and which of them are not dead; None: none is."""
+        addresses = row_ids
         if self._locate is not None:
-            addresses, alive = self._locate(addresses)
+            addresses, alive = self._locate(row_ids)
         fragments = addresses >> OFFSET_BITS
         if not len(self._covered):
             return PartitionRows(addresses, np.zeros(len(addresses), dtype=np.bool_), addresses.nbytes)
@@ -54,7 +54,7 @@ class LiveRows:
         if alive is not None:
             allowed &= alive
         if (addresses[allowed] & OFFSET_MASK >= self._sizes[at[allowed]]).any():
-            raise DamagedFile("a vector index names rows beyond the end of their fragment", "Rebuild the index")
+            raise DamagedFile("an index names rows beyond the end of their fragment", "Rebuild the index")
         if len(self._deleted):
             allowed &= ~contains(self._deleted, addresses)
         own = 0 if self._locate is None else addresses.nbytes

@@ -63,6 +63,12 @@ class Neighbors:
     def counts(self) -> Positions:
         return self.found.sum(axis=1)
 
+    def among(self, addresses: Addresses) -> Neighbors:
+        """Only those at some (ascending) addresses."""
+        kept = np.isin(self.addresses, addresses, assume_unique=False)
+        distances = np.where(kept, self.distances, np.float32(np.inf))
+        return Neighbors.nearest(distances, self.addresses, distances.shape[1]) if kept.size else self
+
     def of(self, queries: Positions | slice) -> Neighbors:
         return Neighbors(self.distances[queries], self.addresses[queries])
 

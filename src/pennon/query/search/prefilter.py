@@ -1,4 +1,5 @@
-"""The rows a search may answer: those its filter selects, found by scalar indices and scans."""
+"""The rows a search may answer: those its filter selects, found by scalar indices and scans; or, where the filter comes
+after the search, by a look at the rows found."""
 
 from __future__ import annotations
 
@@ -69,7 +70,19 @@ class Prefilter:
         return found if (found[1:] >= found[:-1]).all() else np.sort(found)
 
     def _scanned(self, part: ScanPart) -> list[Addresses]:
-        scanner = self.snapshot.scanner(part.rows, columns=[], with_row_address=True, filter=part.filter)
-        with filter_errors(part.filter):
-            found = [batch.column(ADDRESS).to_numpy() for batch in scanner.to_batches()]
-        return [np.sort(np.concatenate(found))] if found else []
+        return _scanned(self.snapshot, part)
+
+
+def selected_of(catalog: Catalog, filter: str, addresses: Addresses) -> Addresses:
+    """Those of some rows that a filter selects, ascending. No index is asked: the rows are few."""
+    read, snapshot = read_filter(filter, catalog.snapshot.column_types), catalog.snapshot
+    rows = RowSet.of_addresses(np.unique(addresses))
+    pieces = _scanned(snapshot, ScanPart(snapshot.manifest.live, rows, read.sql)) if len(rows) else []
+    return pieces[0] if pieces else np.empty(0, dtype=np.uint64)
+
+
+def _scanned(snapshot: Snapshot, part: ScanPart) -> list[Addresses]:
+    scanner = snapshot.scanner(part.rows, columns=[], with_row_address=True, filter=part.filter)
+    with filter_errors(part.filter):
+        found = [batch.column(ADDRESS).to_numpy() for batch in scanner.to_batches()]
+    return [np.sort(np.concatenate(found))] if found else []

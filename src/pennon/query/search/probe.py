@@ -18,8 +18,6 @@ from pennon.query.search.live_rows import PartitionRows
 from pennon.query.search.neighbors import NOWHERE, Neighbors
 from pennon.query.search.source import SearchSegment, Source
 
-# Partitions probed of every segment where the user does not say; more while a query has too few answers.
-DEFAULT_NPROBES = 20
 # Queries that one thread compares with the centroids at a time.
 RANKED_QUERIES = 256
 # Addresses of so few rows are looked up one by one.
@@ -30,11 +28,13 @@ LOADED_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Probing:
-    """How partitions are searched: so many candidates of each, and only chosen (ascending) addresses."""
+    """How partitions are searched: the `least` nearest, and up to `most` while there are fewer than k answers; `wanted`
+    candidates, and only chosen (ascending) addresses."""
 
     k: int
     wanted: int
-    nprobes: int | None
+    least: int
+    most: int | None
     ef: int | None
     chosen: Addresses | None
     threads: int
@@ -55,16 +55,18 @@ def nearest_indexed(source: Source, queries: Vectors, how: Probing, traces: Sequ
     segments = [
         _SegmentSearch(segment, queries, how, trace) for segment, trace in zip(source.segments, traces, strict=True)
     ]
-    count = how.nprobes or DEFAULT_NPROBES
+    count = probed = how.least
     best = Neighbors.merged([segment.first(count) for segment in segments], how.wanted)
     active = np.arange(len(queries))
-    while how.nprobes is None:
+    while how.most is None or probed < how.most:
+        count = count if how.most is None else min(count, how.most - probed)
         short = np.flatnonzero(best.counts[active] < how.k)
         further = [found for s in segments if (found := s.further(short, count)) is not None] if len(short) else []
         if not further:
             break
         active = active[short]
         best = best.replaced(active, Neighbors.merged([best.of(active), *further], how.wanted))
+        probed += count
         count *= 2
     return best
 
@@ -73,7 +75,8 @@ def completed(
     source: Source, queries: Vectors, found: Neighbors, how: Probing, traces: Sequence[SegmentTrace]
 ) -> Neighbors:
     """What others found in the partitions of the first step, with more where that is too little."""
-    short = np.flatnonzero(found.counts < how.k) if how.nprobes is None else ()
+    goes_on = how.most is None or how.most > how.least
+    short = np.flatnonzero(found.counts < how.k) if goes_on else ()
     if not len(short):
         return found
     return found.replaced(np.asarray(short), nearest_indexed(source, queries[short], how, traces))
@@ -81,7 +84,7 @@ def completed(
 
 def first_partitions(segment: SearchSegment, queries: Vectors, how: Probing) -> Positions:
     """Per query the partitions of the first step, nearest first."""
-    return _SegmentSearch(segment, queries, how, SegmentTrace()).rank(how.nprobes or DEFAULT_NPROBES)
+    return _SegmentSearch(segment, queries, how, SegmentTrace()).rank(how.least)
 
 
 def nearest_within(

@@ -19,6 +19,8 @@ from pennon.index.vector.vectors import Vectors, is_vector_type, to_matrix
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import column_names
 
+# Partitions probed of every segment where the user does not say; more while a query has too few answers.
+DEFAULT_NPROBES = 20
 # One vector, as a list, a numpy array, an Arrow array or an Arrow scalar; several as lists, a matrix or Arrow lists.
 VectorLike = Any
 
@@ -27,10 +29,13 @@ class SearchOptions(TypedDict, total=False):
     """What a search takes beside column, queries and k.
 
     metric: `l2`, `cosine` or `dot`; the index's own by default, and l2 without an index.
-    nprobes: partitions to look at in every segment; 20 by default, and more while there are fewer than k answers.
+    nprobes: partitions to look at in every segment, exactly that many. It sets the two that follow.
+    minimum_nprobes: partitions to look at in any case; 20 by default.
+    maximum_nprobes: partitions to look at while there are fewer than k answers; all by default.
     refine_factor: keep k of k * refine_factor candidates, by the vectors of the table.
     ef: breadth of the walk through HNSW graphs; 1.5 times the candidates by default.
     filter: only rows it selects are candidates.
+    prefilter: False finds the k nearest of all rows, and then leaves out those that the filter does not select.
     columns: those to return, every one by default; `_distance` comes behind them.
     index: the name of the index to use; by default the one that covers most rows.
     use_index: False measures every row.
@@ -38,9 +43,12 @@ class SearchOptions(TypedDict, total=False):
 
     metric: str | None
     nprobes: int | None
+    minimum_nprobes: int | None
+    maximum_nprobes: int | None
     refine_factor: int | None
     ef: int | None
     filter: FilterLike | None
+    prefilter: bool
     columns: Sequence[str] | None
     index: str | None
     with_row_id: bool
@@ -64,6 +72,9 @@ class SearchRequest:
     with_row_id: bool = False
     with_row_address: bool = False
     use_index: bool = True
+    prefilter: bool = True
+    minimum_nprobes: int | None = None
+    maximum_nprobes: int | None = None
     threads: int | None = None  # for a batch; as many as there are cores by default
 
     @property
@@ -71,18 +82,33 @@ class SearchRequest:
         """Candidates per query; a refined search keeps k of more."""
         return self.k * (self.refine_factor or 1)
 
+    @property
+    def most_probes(self) -> int | None:
+        """Partitions of a segment that may be looked at; None: all."""
+        return self.maximum_nprobes or self.nprobes
+
+    @property
+    def least_probes(self) -> int:
+        """Partitions of a segment that are looked at in any case."""
+        given = self.minimum_nprobes or self.nprobes
+        return given or min(DEFAULT_NPROBES, self.most_probes or DEFAULT_NPROBES)
+
     @classmethod
     def of(cls, column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
         check_option_names(options)
-        for name in ("with_row_id", "with_row_address", "use_index"):
+        for name in ("with_row_id", "with_row_address", "use_index", "prefilter"):
             if not isinstance(options.get(name, False), bool):
                 raise InvalidArgument(f"{name} must be True or False, not {options[name]!r}")
         for name, value in (("column", column), ("metric", options.get("metric")), ("index", options.get("index"))):
-            if value is not None and not isinstance(value, str):
+            if not isinstance(value, str) and (value is not None or name == "column"):
                 raise InvalidArgument(f"{name} must be text, not {value!r}")
         if options.get("columns") is not None:
             options = {**options, "columns": column_names(options["columns"])}
-        return cls(column, k, **options)
+        # Compiled code takes Python's own numbers only.
+        plain: dict[str, Any] = {
+            name: int(value) if isinstance(value, np.integer) else value for name, value in options.items()
+        }
+        return cls(column, int(k) if isinstance(k, np.integer) else k, **plain)
 
 
 def check_option_names(names: Iterable[str]) -> None:
@@ -95,7 +121,7 @@ def check_option_names(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A sound request with its queries, in the column's own type."""
+    """A valid request with its queries, in the column's own type."""
 
     request: SearchRequest
     column: Column
@@ -123,8 +149,13 @@ def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike
             f"column {column.path!r} of {snapshot.uri} is of type {column.type}, which cannot be searched",
             "Searches need fixed-size lists of float16, float32 or float64",
         )
-    for label in ("k", "nprobes", "refine_factor", "ef"):
+    for label in ("k", "nprobes", "minimum_nprobes", "maximum_nprobes", "refine_factor", "ef"):
         _check_number(label, getattr(request, label), optional=label != "k")
+    if request.most_probes is not None and request.least_probes > request.most_probes:
+        raise InvalidArgument(
+            f"at least {request.least_probes} partitions and at most {request.most_probes} exclude each other",
+            "Give minimum_nprobes <= maximum_nprobes, or nprobes alone",
+        )
     metric = None if request.metric is None else Metric.named(request.metric)
     question = Question(request, column, _read_queries(queries, column, many), metric)
     if request.ef is not None and request.ef < question.wanted:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,6 @@ from pennon.query.search.request import SearchRequest
 
 DISTANCE = "_distance"
 QUERY_INDEX = "query_index"
-COMPUTED = (DISTANCE, *METADATA_COLUMNS)
 
 
 def check_columns(snapshot: Snapshot, request: SearchRequest) -> None:
@@ -31,12 +31,38 @@ def check_columns(snapshot: Snapshot, request: SearchRequest) -> None:
 def to_table(snapshot: Snapshot, request: SearchRequest, found: Neighbors, *, many: bool) -> pa.Table:
     """The rows of all queries one after another, each query's by rank."""
     present = found.found
-    addresses = found.addresses[present]
+    computed = {DISTANCE: pa.array(found.distances[present])}
+    counts = present.sum(axis=1) if many else None
+    return rows_table(snapshot, request, found.addresses[present], computed, counts)
+
+
+class Returned(Protocol):
+    """What a request asks to return."""
+
+    @property
+    def columns(self) -> Sequence[str] | None: ...
+
+    @property
+    def with_row_id(self) -> bool: ...
+
+    @property
+    def with_row_address(self) -> bool: ...
+
+
+def rows_table(
+    snapshot: Snapshot,
+    request: Returned,
+    addresses: Addresses,
+    computed: Mapping[str, pa.Array],
+    counts: npt.NDArray[Any] | None = None,
+) -> pa.Table:
+    """Stored columns of rows, then what a search computed of them, unless the request names it at another place. With
+    `counts`, the rows that each query of many has found, the first column is the number of the query."""
     columns = snapshot.schema.names if request.columns is None else list(request.columns)
-    added = [(DISTANCE, True), (ROW_ID, request.with_row_id), (ADDRESS, request.with_row_address)]
+    added = [*((name, True) for name in computed), (ROW_ID, request.with_row_id), (ADDRESS, request.with_row_address)]
     columns += [name for name, wanted in added if wanted and name not in columns]
-    stored = [name for name in columns if name not in COMPUTED]
-    values: dict[str, Any] = {DISTANCE: pa.array(found.distances[present])}
+    stored = [name for name in columns if name not in computed and name not in METADATA_COLUMNS]
+    values: dict[str, Any] = dict(computed)
     if stored:
         values |= dict(zip(stored, _fetch(snapshot, addresses, stored).columns, strict=True))
     if ADDRESS in columns:
@@ -44,8 +70,8 @@ def to_table(snapshot: Snapshot, request: SearchRequest, found: Neighbors, *, ma
     if ROW_ID in columns:
         values[ROW_ID] = pa.array(_row_ids(snapshot, addresses))
     arrays = [values[name] for name in columns]
-    if many:
-        numbers = np.repeat(np.arange(len(present), dtype=np.int32), present.sum(axis=1))
+    if counts is not None:
+        numbers = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         arrays, columns = [pa.array(numbers), *arrays], [QUERY_INDEX, *columns]
     return pa.table(arrays, columns)
 

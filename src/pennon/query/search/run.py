@@ -11,7 +11,7 @@ from pennon.format.row_set import RowSet
 from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.exact import ExactSearch
 from pennon.query.search.neighbors import Neighbors
-from pennon.query.search.prefilter import Prefilter, ScanPart
+from pennon.query.search.prefilter import Prefilter, ScanPart, selected_of
 from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
@@ -69,7 +69,7 @@ def find_neighbors(catalog: Catalog, question: Question) -> tuple[Neighbors, Sea
 def plan_task(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
     """Finds out what the filter selects."""
     source = trace.source
-    if question.request.filter is None:
+    if question.request.filter is None or not question.request.prefilter:
         return Task(bool(source.segments), None, [ScanPart(source.exact)] if source.exact else [])
     trace.prefilter = prefilter = Prefilter.of(catalog, question.request.filter)
     exact = prefilter.parts(source.exact)
@@ -93,12 +93,16 @@ def carry_out(
     if task.exact:
         measured, trace.rows_measured = exact.nearest(task.exact, question.queries, question.k)
         found.append(measured)
-    return Neighbors.merged(found or [Neighbors.none(len(question.queries))], question.k)
+    nearest = Neighbors.merged(found or [Neighbors.none(len(question.queries))], question.k)
+    if question.request.filter is None or question.request.prefilter:
+        return nearest
+    return nearest.among(selected_of(catalog, question.request.filter, nearest.addresses[nearest.found]))
 
 
 def probing(question: Question, task: Task) -> Probing:
     request = question.request
-    return Probing(question.k, question.wanted, request.nprobes, request.ef, task.chosen, question.threads)
+    least, most = request.least_probes, request.most_probes
+    return Probing(question.k, question.wanted, least, most, request.ef, task.chosen, question.threads)
 
 
 def _indexed(
@@ -129,7 +133,7 @@ def measured_again(question: Question, source: Source) -> bool:
 def _block(question: Question, source: Source, again: bool) -> int:
     """How many queries are searched at a time. Only where their number is open may all partitions be ranked."""
     partitions = max(segment.opened.files.ivf.num_partitions for segment in source.segments)
-    centroids = min(partitions, question.request.nprobes or partitions) * CENTROID_BYTES
+    centroids = min(partitions, question.request.most_probes or partitions) * CENTROID_BYTES
     rows = sum(segment.opened.files.layout.rows for segment in source.segments)
     candidate = CANDIDATE_BYTES * question.threads + (question.queries[:1].nbytes if again else 0)
     return max(1, BLOCK_BYTES // max(centroids, min(question.wanted, rows) * candidate, 1))

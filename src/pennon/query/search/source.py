@@ -38,7 +38,7 @@ class SearchSegment:
         found: dict[int, PartitionRows] = {}
         for (number, partition), rows in zip(partitions.items(), known, strict=True):
             if rows is None:
-                rows = self.live.of(partition)
+                rows = self.live.of(partition.row_ids, partition.alive)
                 self.cache.put((self.live.token, number), rows, rows.nbytes)
             found[number] = rows
         return found

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from pennon.errors import InvalidArgument
 from pennon.index.inverted.analysis.filters import Filters
-from pennon.index.inverted.analysis.params import TextParams
+from pennon.index.inverted.analysis.params import JSON, TEXT, TextParams
 from pennon.index.inverted.analysis.tokenizers import Tokenizer, texts_of
 
 # Fuzzy queries are compared with the terms of an index as they are written, whatever its parameters.
 FUZZY_PARAMS = TextParams(
     max_token_length=None, lower_case=False, stem=False, remove_stop_words=False, ascii_folding=False
 )
+
+
+_JSON_TYPES = ("str", "number", "bool", "null")
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,10 @@ def analyze(params: TextParams, text: str) -> list[QueryTerm]:
 
 
 def analyze_all(params: TextParams, texts: Sequence[str]) -> list[list[QueryTerm]]:
-    """The terms of each text."""
+    """The terms of each text. `InvalidArgument` where a query of JSON documents is not made of paths, types and
+    values."""
+    if params.lance_tokenizer == JSON:
+        return [_analyze_paths(replace(params, lance_tokenizer=TEXT), text) for text in texts]
     tokenizer = Tokenizer(params)
     tokens = tokenizer.encode(texts_of(pa.array(texts, pa.large_string())))
     terms: list[str | None] = Filters(params).apply(tokenizer.strings()).to_pylist()
@@ -42,3 +49,18 @@ def analyze_all(params: TextParams, texts: Sequence[str]) -> list[list[QueryTerm
         found = [(place if places else 0, terms[number]) for place, number in numbered]
         analyzed.append([QueryTerm(term, place) for place, term in found if term is not None])
     return analyzed
+
+
+def _analyze_paths(params: TextParams, text: str) -> list[QueryTerm]:
+    """The terms of `path,type,value`, of which several have semicolons between them; only strings have words."""
+    found: list[str] = []
+    for part in text.split(";"):
+        path, type_, value = part.split(",", 2) if part.count(",") >= 2 else (part, "", "")
+        if type_ not in _JSON_TYPES:
+            raise InvalidArgument(
+                f"{part!r} is no query of a JSON column",
+                "Use path,type,value, such as address.city,str,rome; types are str, number, bool and null",
+            )
+        values = [term.text for term in analyze(params, value)] if type_ == "str" else [value]
+        found += [f"{path},{type_},{value}" for value in values]
+    return [QueryTerm(term, place) for place, term in enumerate(found)]

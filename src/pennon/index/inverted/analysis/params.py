@@ -6,7 +6,7 @@
      9 min_ngram_length 10 max_ngram_length            11 prefix_only         12 block_size
     13 code_config      14 document_granularity        15 version of the posting format
 
-The query side analyzes with the JSON alone: custom stop words are only there.
+The query side analyzes with the JSON alone: custom stop words and the kind of document are only there.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pennon.index.inverted.analysis.tables import LANGUAGES
 
 TYPE_URL = "/lance.table.InvertedIndexDetails"
 TOKENIZERS = ("simple", "whitespace", "raw", "ngram")
+TEXT, JSON = "text", "json"
 BLOCK_SIZE = 128
 FORMAT_VERSION = 2
 
 # What pylance records of the analyzers that are not Pennon's, at the values that mean "not used".
 _OTHERS: dict[str, object] = {
-    "lance_tokenizer": "text",
     "block_size": BLOCK_SIZE,
     "split_identifiers": False,
     "split_on_numerics": False,
@@ -53,6 +53,7 @@ class TextParams:
     min_ngram_length: int = 3
     max_ngram_length: int = 3
     prefix_only: bool = False
+    lance_tokenizer: str = TEXT  # what a document is; follows from the type of the column
 
     def __post_init__(self) -> None:
         if self.base_tokenizer not in TOKENIZERS:
@@ -60,6 +61,8 @@ class TextParams:
                 f"tokenizer {self.base_tokenizer!r} is not among those Pennon reproduces exactly",
                 f"Use one of {', '.join(TOKENIZERS)}, or build the index with pylance",
             )
+        if self.lance_tokenizer not in (TEXT, JSON):
+            raise InvalidArgument(f"documents of kind {self.lance_tokenizer!r} are not known to Pennon")
         if self.language not in LANGUAGES:
             raise InvalidArgument(f"unknown language {self.language!r}", f"Use one of {', '.join(LANGUAGES)}")
         if self.max_token_length is not None and self.max_token_length < 1:
@@ -112,7 +115,8 @@ class TextParams:
 
     @classmethod
     def from_details(cls, value: bytes) -> TextParams:
-        """What the manifest records; without custom stop words, which it never names. `InvalidArgument` and
+        """What the manifest records; without custom stop words and the kind of
+        document, which it never names. `InvalidArgument` and
         `DamagedFile` as for `from_json`."""
         try:
             found = dict(protobuf_wire.fields(value))

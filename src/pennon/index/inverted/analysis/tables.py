@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pennon.index.inverted.compiled import Flags
+from pennon.index.arrays import Flags
 
 CODE_POINTS: Final = 0x110000
 WHITESPACE: Final = "\t\n\f\r "

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pennon.errors import UnsupportedColumn
+from pennon.index.arrays import Bytes, Flags, Int32s, Int64s
 from pennon.index.inverted.analysis import kernels
+from pennon.index.inverted.analysis.column_types import TEXTS, supports_text
+from pennon.index.inverted.analysis.filters import Filters
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.analysis.tables import alphanumeric, not_whitespace
-from pennon.index.inverted.compiled import Bytes, Flags, Int32s, Int64s
-
-T = TypeVar("T", bound=np.generic)
-
-_FIRST_SLOTS = 1 << 12
-_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+from pennon.index.inverted.analysis.token_table import TokenTable, enlarged
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,20 +45,13 @@ class Tokens:
     documents: Int64s
 
 
-def supports_type(type_: pa.DataType) -> bool:
-    """Whether documents can be read from a column of the type."""
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return type_.value_type in _TEXTS
-    return type_ in _TEXTS
-
-
 def texts_of(column: pa.Array) -> Texts:
     """The documents of a column: a text each, or a list of texts."""
-    if not supports_type(column.type):
+    if not supports_text(column.type):
         raise UnsupportedColumn(
             f"a column of type {column.type} does not hold text", "Index a column of strings or of lists of strings"
         )
-    if column.type in _TEXTS:
+    if column.type in TEXTS:
         data, starts, stops, valid = _elements(column)
         documents = np.arange(len(column) + 1) if valid is None else np.concatenate([[0], np.cumsum(valid)])
         return Texts(data, starts, stops, documents.astype(np.int64, copy=False))
@@ -101,10 +90,7 @@ class Tokenizer:
         # Tokens that a kernel finds at one place of a text, or none of them.
         self._at_once = params.max_ngram_length - params.min_ngram_length + 1
         self._state = np.zeros(4, dtype=np.int64)
-        self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
-        self._hashes = np.empty(_FIRST_SLOTS, dtype=np.uint64)
-        self._ends = np.zeros(_FIRST_SLOTS + 1, dtype=np.int64)
-        self._arena = np.empty(_FIRST_SLOTS * 8, dtype=np.uint8)
+        self._table = TokenTable()
 
     @property
     def uniques(self) -> int:
@@ -114,7 +100,11 @@ class Tokenizer:
     @property
     def nbytes(self) -> int:
         """Bytes that the table of distinct tokens takes."""
-        return self._slots.nbytes + self._hashes.nbytes + self._ends.nbytes + self._arena.nbytes
+        return self._table.nbytes
+
+    def encode_column(self, column: pa.Array) -> Tokens:
+        """The tokens of the rows of a column."""
+        return self.encode(texts_of(column))
 
     def encode(self, texts: Texts) -> Tokens:
         """The tokens of some documents."""
@@ -122,34 +112,25 @@ class Tokenizer:
         found = np.empty(size // 5 + len(texts) + 16, dtype=np.int32)
         ends = np.zeros(len(texts.starts) + 1, dtype=np.int64)
         self._state[1:] = 0, 0, -1
-        table = self._slots, self._hashes, self._ends, self._arena
-        while not self._encode(texts.data, texts.starts, texts.stops, *table, self._state, found, ends[1:]):
+        given = texts.data, texts.starts, texts.stops
+        while not self._encode(*given, *self._table.arrays, self._state, found, ends[1:]):
             found = self._make_room(texts, found)
-            table = self._slots, self._hashes, self._ends, self._arena
         return Tokens(found[: self._state[kernels.FOUND]], ends[texts.documents])
 
     def strings(self, first: int = 0) -> pa.Array:
         """Distinct tokens from a number on, as large binary values."""
-        ends = self._ends[first : self.uniques + 1]
-        arena = self._arena[ends[0] : ends[-1]]
-        offsets = pa.py_buffer(ends - ends[0])
-        return pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(ends) - 1, [None, offsets, pa.py_buffer(arena.copy())]
-        )
+        return self._table.strings(self.uniques, first)
+
+    def terms(self, filters: Filters, first: int = 0) -> pa.Array:
+        """What becomes of the distinct tokens from a number on: a large string each, NULL where it is left out."""
+        return filters.apply(self.strings(first))
 
     def _make_room(self, texts: Texts, found: Int32s) -> Int32s:
         """Twice the room of whatever is short of it."""
         unique, count, element = self._state[:3].tolist()
-        if 2 * unique + 2 > len(self._slots):
-            self._slots = np.full(2 * len(self._slots), -1, dtype=np.int32)
-            kernels.fill_slots(self._slots, self._hashes, unique)
-            self._hashes = _enlarged(self._hashes, len(self._slots))
-            self._ends = _enlarged(self._ends, len(self._slots) + 1)
-        elif count + self._at_once > len(found):
-            return _enlarged(found, 2 * len(found) + self._at_once)
-        else:
-            longest = int(texts.stops[element] - texts.starts[element])
-            self._arena = _enlarged(self._arena, len(self._arena) + max(len(self._arena), longest))
+        if not self._table.is_full(unique) and count + self._at_once > len(found):
+            return enlarged(found, 2 * len(found) + self._at_once)
+        self._table.make_room(unique, int(texts.stops[element] - texts.starts[element]))
         return found
 
 
@@ -162,9 +143,3 @@ def _kernel(params: TextParams) -> Callable[..., bool]:
         return lambda data, starts, stops, *table: kernels.encode_ngrams(data, starts, stops, *lengths, *table)
     in_words = alphanumeric() if params.base_tokenizer == "simple" else not_whitespace()
     return lambda data, starts, stops, *table: kernels.encode_words(data, starts, stops, in_words, *table)
-
-
-def _enlarged(array: npt.NDArray[T], size: int) -> npt.NDArray[T]:
-    larger = np.empty(size, dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.errors import DamagedFile
-from pennon.index.inverted.compiled import Bytes, Int64s
+from pennon.index.arrays import Bytes, Int64s
 from pennon.index.inverted.dictionary import read_kernels as kernels
 from pennon.index.inverted.dictionary.node_kernels import FOOTER, HEADER
 from pennon.index.inverted.dictionary.write_kernels import checksum, write_dictionary
@@ -52,6 +52,8 @@ class Dictionary:
         self._data, self._where = content, where
         self.count, self._root = (int(number) for number in np.frombuffer(content[-FOOTER:-4].tobytes(), dtype="<i8"))
         if self.count < 0 or self._root < 0:
+            raise self._damaged()
+        if int(checksum(content, len(content) - 4)) != int.from_bytes(bytes(content[-4:]), "little"):
             raise self._damaged()
 
     @property

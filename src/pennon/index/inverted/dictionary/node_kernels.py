@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba.types import UniTuple, int64
 
-from pennon.index.inverted.compiled import GIVEN_U8, Bytes, Int, compiled
+from pennon.index.arrays import Bytes, Int
+from pennon.index.compiled import GIVEN_U8, compiled
 
 HEADER = 16
 FOOTER = 20

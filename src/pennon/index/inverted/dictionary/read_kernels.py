@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba.types import UniTuple, int64
 
-from pennon.index.inverted.compiled import GIVEN_I64, GIVEN_U8, MADE_I64, MADE_U8, Bytes, Int, Int64s, compiled
+from pennon.index.arrays import Bytes, Int, Int64s
+from pennon.index.compiled import GIVEN_I64, GIVEN_U8, MADE_I64, MADE_U8, compiled
 from pennon.index.inverted.dictionary.node_kernels import read_node, read_transition
 
 ABSENT, DAMAGED, NO_ROOM = -1, -2, -3

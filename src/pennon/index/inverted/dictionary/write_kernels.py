@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numba.types import boolean, int64
 
-from pennon.index.inverted.compiled import GIVEN_I64, GIVEN_U8, MADE_I64, MADE_U8, Bytes, Int, Int64s, compiled
+from pennon.index.arrays import Bytes, Int, Int64s
+from pennon.index.compiled import GIVEN_I64, GIVEN_U8, MADE_I64, MADE_U8, compiled
 from pennon.index.inverted.dictionary.node_kernels import FREQUENT, HEADER, read_node, read_transition
 
 _BUCKETS = 10_000

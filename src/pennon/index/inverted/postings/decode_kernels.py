@@ -5,20 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba.types import boolean, float32, int64
 
-from pennon.index.inverted.compiled import (
-    GIVEN_I64,
-    GIVEN_U8,
-    GIVEN_U32,
-    MADE_F32,
-    MADE_I64,
-    MADE_U32,
-    Bytes,
-    Float32s,
-    Int,
-    Int64s,
-    UInt32s,
-    compiled,
-)
+from pennon.index.arrays import Bytes, Float32s, Int, Int64s, UInt32s
+from pennon.index.compiled import GIVEN_I64, GIVEN_U8, GIVEN_U32, MADE_F32, MADE_I64, MADE_U32, compiled
 from pennon.index.inverted.postings.encode_kernels import BLOCK, saturation
 from pennon.index.inverted.postings.pack_kernels import GROUP, get_group, get_varint, length_of
 

@@ -7,22 +7,8 @@ import math
 import numpy as np
 from numba.types import UniTuple, boolean, float32, int64
 
-from pennon.index.inverted.compiled import (
-    GIVEN_I64,
-    GIVEN_U32,
-    MADE_F32,
-    MADE_I32,
-    MADE_I64,
-    MADE_U8,
-    MADE_U32,
-    Bytes,
-    Float32s,
-    Int,
-    Int32s,
-    Int64s,
-    UInt32s,
-    compiled,
-)
+from pennon.index.arrays import Bytes, Float32s, Int, Int32s, Int64s, UInt32s
+from pennon.index.compiled import GIVEN_I64, GIVEN_U32, MADE_F32, MADE_I32, MADE_I64, MADE_U8, MADE_U32, compiled
 from pennon.index.inverted.postings.pack_kernels import GROUP, code_of, put_group, put_varint
 
 BLOCK = 128

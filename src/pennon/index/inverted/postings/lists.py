@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.errors import DamagedFile
-from pennon.index.inverted.compiled import Bytes, Int64s, UInt32s
+from pennon.index.arrays import Bytes, Int64s, UInt32s
 from pennon.index.inverted.postings.decode_kernels import decode_lists, decode_streams
+from pennon.index.inverted.postings.digest_kernels import digest_lists, digest_streams
 from pennon.index.inverted.postings.encode_kernels import BLOCK, SUPERBLOCK, encode_lists
 from pennon.index.inverted.scoring import Statistics
 
@@ -134,6 +135,20 @@ class EncodedLists:
         if decode_streams(*streams, self.term_blocks, ends, freqs, positions) != total:
             raise self.damaged()
         return PostingLists(ends, docs, freqs, positions)
+
+    def digests(self) -> UInt32s:
+        """A digest of each list without its positions."""
+        found = np.empty(len(self.sizes), dtype=np.uint32)
+        digest_lists(*self._columns(), found)
+        return found
+
+    def stream_digests(self) -> UInt32s | None:
+        """A digest of the positions of each list, where there are some."""
+        if self.stream_data is None or self.stream_ends is None or self.stream_blocks is None:
+            return None
+        found = np.empty(len(self.sizes), dtype=np.uint32)
+        digest_streams(self.term_blocks, self.stream_data, self.stream_ends, self.stream_blocks, found)
+        return found
 
     def damaged(self) -> DamagedFile:
         return DamagedFile(f"a posting list in {self.where} is damaged", REMEDY)

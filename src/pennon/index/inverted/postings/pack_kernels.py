@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba.types import UniTuple, int64
 
-from pennon.index.inverted.compiled import GIVEN_U8, GIVEN_U32, MADE_U8, MADE_U32, Bytes, Int, UInt32s, compiled
+from pennon.index.arrays import Bytes, Int, UInt32s
+from pennon.index.compiled import GIVEN_U8, GIVEN_U32, MADE_U8, MADE_U32, compiled
 
 GROUP = 128
 # A varint of 32 bits has at most so many bytes.

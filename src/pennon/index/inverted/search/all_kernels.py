@@ -12,21 +12,8 @@ import numpy as np
 from numba import carray
 from numba.types import boolean, int64
 
-from pennon.index.inverted.compiled import (
-    GIVEN_F32,
-    GIVEN_FLAGS,
-    GIVEN_I64,
-    GIVEN_U8,
-    GIVEN_U32,
-    MADE_U32,
-    Bytes,
-    Flags,
-    Float32s,
-    Int,
-    Int64s,
-    UInt32s,
-    compiled,
-)
+from pennon.index.arrays import Bytes, Flags, Float32s, Int, Int64s, UInt32s
+from pennon.index.compiled import GIVEN_F32, GIVEN_FLAGS, GIVEN_I64, GIVEN_U8, GIVEN_U32, MADE_U32, compiled
 from pennon.index.inverted.postings.encode_kernels import BLOCK
 from pennon.index.inverted.postings.pack_kernels import GROUP, get_group, get_varint
 from pennon.index.inverted.search.cursor_kernels import (

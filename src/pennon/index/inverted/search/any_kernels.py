@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numba.types import boolean, float32, int64
 
-from pennon.index.inverted.compiled import GIVEN_F32, GIVEN_FLAGS, Flags, Float32s, Int, Int64s, compiled
+from pennon.index.arrays import Flags, Float32s, Int, Int64s
+from pennon.index.compiled import GIVEN_F32, GIVEN_FLAGS, compiled
 from pennon.index.inverted.postings.encode_kernels import BLOCK
 from pennon.index.inverted.search.cursor_kernels import (
     AT_BLOCK,

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pennon.errors import InvalidArgument
 from pennon.index.inverted.query import Boolean, Boost, Match, MultiMatch, Occur, Phrase, Query
 from pennon.index.inverted.search.hits import Hits, common, highest, summed
-from pennon.index.inverted.search.leaves import Keep, TextIndex, Trace
+from pennon.index.inverted.search.leaves import Keep, Trace
+
+
+class Searchable(Protocol):
+    """What finds matches and phrases in one column: an index, or an index and the rows that it does not cover."""
+
+    def match(self, query: Match, k: int | None, keep: Keep | None = None, trace: Trace | None = None) -> Hits: ...
+
+    def phrase(self, query: Phrase, k: int | None, keep: Keep | None = None, trace: Trace | None = None) -> Hits: ...
 
 
 @dataclass(frozen=True)
 class TextSearch:
-    """The indices that queries may use, by column; `column` is that of queries without one."""
+    """What queries may use, by column; `column` is that of queries without one."""
 
-    indices: Mapping[str, TextIndex]
+    indices: Mapping[str, Searchable]
     column: str
     keep: Keep | None = None
     trace: Trace = field(default_factory=Trace)
@@ -53,7 +62,7 @@ class TextSearch:
     def _all(self, query: Query) -> Hits:
         return self._find(query, None)
 
-    def _index(self, column: str | None) -> TextIndex:
+    def _index(self, column: str | None) -> Searchable:
         name = self.column if column is None else column
         if name not in self.indices:
             raise InvalidArgument(f"column {name!r} has no inverted index to search", "Create one, or name another")

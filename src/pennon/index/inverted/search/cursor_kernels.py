@@ -15,7 +15,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.types import Array, boolean, float32, int64, uint32, void, voidptr
 
-from pennon.index.inverted.compiled import MADE_F32, MADE_I64, Float32s, Int, Int64s, compiled
+from pennon.index.arrays import Float32s, Int, Int64s
+from pennon.index.compiled import MADE_F32, MADE_I64, compiled
 from pennon.index.inverted.postings.decode_kernels import decode_block
 from pennon.index.inverted.postings.encode_kernels import BLOCK
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pennon.format.addresses import Addresses
-from pennon.index.inverted.compiled import Flags, Float32s, Int64s
+from pennon.index.arrays import Flags, Float32s, Int64s
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +29,10 @@ class Hits:
         """The k with the highest scores, the highest first; of equal ones the lowest row id first."""
         order = np.lexsort((self.row_ids, -self.scores))[:k]
         return Hits(self.row_ids[order], self.scores[order])
+
+    def after(self, offset: int) -> Hits:
+        """Without the first ones."""
+        return Hits(self.row_ids[offset:], self.scores[offset:]) if offset else self
 
     def scaled(self, factor: float) -> Hits:
         return self if factor == 1 else Hits(self.row_ids, self.scores * np.float32(factor))
@@ -53,6 +57,11 @@ class Hits:
         order = np.argsort(other.row_ids, kind="stable")
         places = np.minimum(np.searchsorted(other.row_ids[order], self.row_ids), len(other) - 1)
         return np.where(other.row_ids[order[places]] == self.row_ids, order[places], -1)
+
+
+def joined(parts: Sequence[Hits]) -> Hits:
+    """The rows of parts that have none in common."""
+    return Hits(np.concatenate([p.row_ids for p in parts]), np.concatenate([p.scores for p in parts]))
 
 
 def summed(parts: Sequence[Hits]) -> Hits:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from pennon.index.arrays import Flags, Float32s, Int64s
 from pennon.index.inverted.analysis.analyzer import FUZZY_PARAMS, analyze
-from pennon.index.inverted.compiled import Flags, Float32s, Int64s
 from pennon.index.inverted.query import Match, Operator, Phrase
 from pennon.index.inverted.scoring import Statistics
 from pennon.index.inverted.search.all_kernels import search_all
@@ -60,7 +60,7 @@ class TextIndex:
             search = self._search(asked, k, keep, trace)
             found = search.of_all() if query.operator is Operator.AND else search.of_any()
             return found.scaled(query.boost)
-        groups = self._groups(asked, query)
+        groups = expanded(asked, query, self.near)
         if query.operator is Operator.OR:
             spread = [near for group in groups for near in group]
             return self._search(spread, k, keep, trace).of_any().scaled(query.boost)
@@ -76,16 +76,16 @@ class TextIndex:
         search = self._search([term.text for term in found], k, keep, trace, with_positions=True)
         return search.of_all(distances, query.slop)
 
-    def _groups(self, asked: Sequence[str], query: Match) -> list[list[str]]:
-        """For each term the first terms of all partitions in byte order that are near to it; the first terms that are
-        asked for may use up all expansions."""
-        left, groups = query.max_expansions, list[list[str]]()
-        for term in asked:
-            given = query.fuzziness, query.prefix_length, left
-            found = {near for part in self.partitions for near, _ in part.dictionary.find_near(term, *given)}
-            groups.append(sorted(found, key=str.encode)[:left])
-            left -= len(groups[-1])
-        return groups
+    def near(self, term: str, query: Match, most: int) -> set[str]:
+        """Terms within the fuzziness of a query, of each partition the first in byte order."""
+        given = query.fuzziness, query.prefix_length, most
+        return {near for part in self.partitions for near, _ in part.dictionary.find_near(term, *given)}
+
+    def frequencies(self, terms: Iterable[str], with_positions: bool = False) -> dict[str, int]:
+        """Documents that have each of the terms, dead ones included. Their posting lists are then in the cache."""
+        distinct = list(dict.fromkeys(terms))
+        parts = [part.find_terms(distinct, with_positions) for part in self.partitions]
+        return {term: sum(found[term].size for found in parts if term in found) for term in distinct}
 
     def _search(
         self,
@@ -102,6 +102,16 @@ class TextIndex:
         trace.frequencies |= frequencies
         weights = {term: self.statistics.weight(count) for term, count in frequencies.items() if count}
         return _Search(self.statistics, terms, weights, parts, k, keep, trace)
+
+
+def expanded(asked: Sequence[str], query: Match, near: Callable[[str, Match, int], set[str]]) -> list[list[str]]:
+    """For each term the first terms in byte order that are near to it; the first terms that are asked for may use up
+    all expansions."""
+    left, groups = query.max_expansions, list[list[str]]()
+    for term in asked:
+        groups.append(sorted(near(term, query, left), key=str.encode)[:left] if left else [])
+        left -= len(groups[-1])
+    return groups
 
 
 class _Search:

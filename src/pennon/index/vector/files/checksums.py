@@ -1,10 +1,10 @@
-"""What Pennon writes down of a vector index file beside its content, so that damage is told from data.
+"""Digests that Pennon records in a vector index file, to detect damage.
 
-The schema's metadata has it under `pennon:digests`: a CRC-32 in hex of what follows, a space, and JSON: `segment`, the
-directory the file was written to; `metadata`, a CRC-32 of the other keys and values; `buffers`, one of each global
-buffer from number 1 on; and `runs`, the digests of the partitions' rows in base64, 8 bytes each. Readers that do not
-know the key pass over it. pylance copies it to the files of another segment, of which it says nothing then. A file
-without digests of its own is somebody else's, and believed.
+They are in the schema's metadata under `pennon:digests`: a CRC-32 in hex of what follows, a space, and JSON: `segment`,
+the directory the file was written to; `metadata`, a CRC-32 of the other keys and values; `buffers`, one of each global
+buffer from number 1 on; and `runs`, the digests of the partitions' rows in base64, 8 bytes each. Other readers ignore
+the key. pylance may copy it to the files of another segment, where it does not apply. A file without digests for its
+segment was not written by Pennon and is not checked.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ class FileDigests:
 
     def to_text(self) -> str:
         runs = b64encode(self.runs.astype("<u8").tobytes()).decode()
-        said = {"segment": self.segment, "metadata": self.metadata, "buffers": self.buffers, "runs": runs}
-        text = json.dumps(said, separators=(",", ":"))
+        content = {"segment": self.segment, "metadata": self.metadata, "buffers": self.buffers, "runs": runs}
+        text = json.dumps(content, separators=(",", ":"))
         return f"{zlib.crc32(text.encode()):08x} {text}"
 
     @classmethod
     def read(cls, metadata: Mapping[str, str], directory: str) -> FileDigests | None:
-        """Those of a file in this directory, None if it has none; ValueError, KeyError or TypeError where they cannot
-        be read or do not fit."""
+        """The digests of a file in this directory; None if it has none. Raises ValueError, KeyError or TypeError if
+        they are unreadable or do not match."""
         if DIGESTS_KEY not in metadata:
             return None
         check, _, text = metadata[DIGESTS_KEY].partition(" ")
         if check != f"{zlib.crc32(text.encode()):08x}":
             raise ValueError("digests that are not as they were written")
-        said = json.loads(text)
-        runs = np.frombuffer(b64decode(said["runs"], validate=True), dtype="<u8")
-        found = cls(str(said["segment"]), int(said["metadata"]), tuple(map(int, said["buffers"])), runs)
+        content = json.loads(text)
+        runs = np.frombuffer(b64decode(content["runs"], validate=True), dtype="<u8")
+        found = cls(str(content["segment"]), int(content["metadata"]), tuple(map(int, content["buffers"])), runs)
         if found.segment != _name(directory):
             return None
         if found.metadata != _of_metadata(metadata):
@@ -63,18 +63,18 @@ class FileDigests:
             raise ValueError(f"a global buffer {number} that is not as it was written")
 
     def check_runs(self, first: int, lengths: Sequence[int], rows: pa.Table) -> None:
-        """Of partitions from number `first` on."""
-        told = self.runs[first : first + len(lengths)]
+        """Check the rows of partitions from number `first` on."""
+        recorded = self.runs[first : first + len(lengths)]
         digester = Digester(lengths)
         for columns in chunks_of(rows):
             digester.add(columns)
-        if not np.array_equal(digester.finish(), told):
+        if not np.array_equal(digester.finish(), recorded):
             raise ValueError("rows that are not as they were written")
 
 
 def _of_metadata(metadata: Mapping[str, str]) -> int:
-    said = sorted((key, value) for key, value in metadata.items() if key != DIGESTS_KEY)
-    return zlib.crc32(json.dumps(said).encode())
+    others = sorted((key, value) for key, value in metadata.items() if key != DIGESTS_KEY)
+    return zlib.crc32(json.dumps(others).encode())
 
 
 def _name(directory: str) -> str:

@@ -1,4 +1,5 @@
-"""What the manifest says of a vector index: enough to list it and to train it again. Searches trust the files alone."""
+"""The details of a vector index in the manifest: enough to list it and to train it again. Searches use only the
+files."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeDetails
 
 TYPE_URL = "/lance.index.pb.VectorIndexDetails"
-# What may follow the last slash of a type URL, in lower case. The second is pylance's older, always empty form.
+# The part after the last slash of a type URL, in lower case. The second is pylance's older, always empty form.
 TYPE_NAMES = frozenset({"lance.index.pb.vectorindexdetails", "lance.table.vectorindexdetails"})
 
 _Message = pb.VectorIndexDetails
@@ -53,7 +54,8 @@ class VectorDetails:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> VectorDetails | None:
-        """None when nothing is said, as by older writers, or of a metric unknown here: the files must be asked."""
+        """None if the details are empty, as by older writers, or name an unknown metric: then the files must be
+        read."""
         try:
             message = _Message.FromString(value)
             graph = message.hnsw
@@ -70,18 +72,18 @@ class VectorDetails:
 
 
 def unknown_metric(value: bytes) -> str | None:
-    """The metric that the details name, if it is none of Pennon's."""
+    """The metric in the details, if Pennon does not support it."""
     try:
         code = _Message.FromString(value).metric
     except DecodeError:
-        return None  # said when they are read
+        return None  # reported when they are read
     if code in _METRICS.values():
         return None
-    return _Message.Metric.Name(code).lower() if code in _Message.Metric.values() else f"of number {code}"
+    return _Message.Metric.Name(code).lower() if code in _Message.Metric.values() else f"number {code}"
 
 
 def has_graph(value: bytes) -> bool:
-    """Whether the details are those of an HNSW index, for whatever metric."""
+    """Whether the details are those of an HNSW index, for any metric."""
     try:
         return _Message.FromString(value).HasField("hnsw")
     except DecodeError:

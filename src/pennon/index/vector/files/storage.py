@@ -1,12 +1,12 @@
 """The two files of a vector segment.
 
 `auxiliary.idx` holds the row ids and codes of all partitions, one after another in the order of partition ids. Its
-schema metadata says `distance_type`, `lance:ivf` (the global buffer with offsets and lengths) and `storage_metadata`
-(a JSON list of one JSON string: the quantizer's). `index.idx` holds the sub-index: for FLAT no rows at all under the
-column `__flat_marker`, for HNSW the graphs. Its metadata says `lance:index` (`{"type", "distance_type"}`), `lance:ivf`
-(the global buffer with centroids and the runs of its own rows) and `lance:flat` or `lance:hnsw`: a JSON list with one
-string per partition. Global buffers are numbered from 1; number 0 is a file's schema. Digests stand beside all that,
-see `file_digests`.
+schema metadata has `distance_type`, `lance:ivf` (the global buffer with offsets and lengths) and `storage_metadata` (a
+JSON list of one JSON string: the quantizer's). `index.idx` holds the sub-index: for FLAT no rows at all under the
+column `__flat_marker`, for HNSW the graphs. Its metadata has `lance:index` (`{"type", "distance_type"}`), `lance:ivf`
+(the global buffer with centroids and the runs of its rows) and `lance:flat` or `lance:hnsw`: a JSON list with one
+string per partition. Global buffers are numbered from 1; number 0 is a file's schema. Both files also have digests, see
+`checksums`.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ ROW_ID = "_rowid"
 
 INDEX_KEY, IVF_KEY = "lance:index", "lance:ivf"
 DISTANCE_KEY, STORAGE_KEY = "distance_type", "storage_metadata"
-# Where older layouts keep a quantizer's metadata; pylance reads `storage_metadata` only.
+# Keys of a quantizer's metadata in older layouts; pylance reads only `storage_metadata`.
 OLD_STORAGE_KEYS = ("lance:pq", "lance:sq", "lance:rabit")
 SUB_INDEX_KEYS = {SubIndex.FLAT: "lance:flat", SubIndex.HNSW: "lance:hnsw"}
 IVF_BUFFER = 1
 
-# Containers before this version hold IVF_PQ in one file, by an older layout; pylance still writes it on request.
+# Containers before this version hold IVF_PQ in one file, in an older layout; pylance still writes it on request.
 FIRST_CONTAINER = (0, 3)
 OLDER_LAYOUT = (
-    f"its files have the older layout of vector indices, without {AUXILIARY_FILE}, which Pennon does not read"
+    f"its files have the older layout of vector indices, without {AUXILIARY_FILE}, which Pennon does not support"
 )
 
 FLAT_SCHEMA = pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)])
@@ -60,7 +60,7 @@ RowIds = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Rows of one partition with their plain columns, as `Quantizer.encode` gives them."""
+    """Rows of one partition with the plain columns of `Quantizer.encode`."""
 
     row_ids: RowIds
     columns: Columns
@@ -84,7 +84,7 @@ class Graphs:
 
 
 def pack_partition(quantizer: Quantizer, partition: Partition) -> pa.RecordBatch:
-    """A whole partition as `auxiliary.idx` holds it. Some columns are rearranged over all its rows."""
+    """A whole partition in the format of `auxiliary.idx`. Some columns are rearranged over all its rows."""
     stored = quantizer.pack(partition.columns)
     arrays = [pa.array(partition.row_ids, pa.uint64())]
     for field in quantizer.fields():
@@ -105,12 +105,12 @@ def write_auxiliary(
     batches: Iterable[pa.RecordBatch],
     storage_version: str,
 ) -> IndexFile:
-    """Write the rows of all partitions, each as `pack_partition` made it, one after another in any cuts."""
-    said, buffers = quantizer.to_metadata()
+    """Write the rows of all partitions, packed by `pack_partition`, one after another in batches of any size."""
+    content, buffers = quantizer.to_metadata()
     metadata = {
         DISTANCE_KEY: quantizer.metric.value,
         IVF_KEY: str(IVF_BUFFER),
-        STORAGE_KEY: _compact([_compact(said)]),
+        STORAGE_KEY: _compact([_compact(content)]),
     }
     buffers = [write_ivf(layout), *buffers]
     schema = auxiliary_schema(quantizer)
@@ -149,7 +149,7 @@ def _write_runs(
     metadata: dict[str, str],
     buffers: list[bytes],
 ) -> IndexFile:
-    """Write the rows of all partitions, and what they were."""
+    """Write the rows of all partitions, and their digests."""
     digester, written = Digester(layout.lengths.tolist()), 0
 
     def counted() -> Iterator[pa.RecordBatch]:
@@ -163,7 +163,7 @@ def _write_runs(
 
     def global_buffers() -> Iterator[bytes]:
         if written != layout.rows:
-            raise BuildFailed(f"{written:,} rows came where the partitions of a new index have {layout.rows:,}")
+            raise BuildFailed(f"{written:,} rows were written for partitions of a new index that have {layout.rows:,}")
         metadata[DIGESTS_KEY] = FileDigests.of(directory, metadata, buffers, digester.finish()).to_text()
         yield from buffers
 
@@ -171,8 +171,8 @@ def _write_runs(
 
 
 class VectorFiles:
-    """A segment's two files, opened and checked against each other. Whatever does not fit is `DamagedFile`; files of
-    the older layout, and kinds or metrics that are not known, are `UnsupportedTable`."""
+    """A segment's two files, opened and checked against each other. Raises `DamagedFile` if they are inconsistent, and
+    `UnsupportedTable` for the older layout and for unknown kinds and metrics."""
 
     def __init__(self, store: Store, directory: str, sizes: Mapping[str, int] | None = None) -> None:
         sizes = sizes or {}
@@ -208,9 +208,9 @@ class VectorFiles:
             ValueError,
             DecodeError,
         ) as error:
-            said = f"no {error}" if isinstance(error, KeyError) else getattr(error, "problem", str(error))
+            problem = f"no {error}" if isinstance(error, KeyError) else getattr(error, "problem", str(error))
             where = store.describe(directory)
-            raise DamagedFile(f"the vector index in {where} is damaged: {said}", "Rebuild the index") from error
+            raise DamagedFile(f"the vector index in {where} is damaged: {problem}", "Rebuild the index") from error
 
     @property
     def metric(self) -> Metric:
@@ -228,8 +228,8 @@ class VectorFiles:
             raise DamagedFile(f"{where} is damaged: {error}", "Rebuild the index") from error
 
     def read_rows(self, first: int, end: int) -> tuple[RowIds, Columns, list[slice]]:
-        """Neighboring partitions by one read, for those who need all of them: ids and columns as they are stored, and
-        where the rows of each partition are. Each is for itself to be unpacked."""
+        """Read neighboring partitions at once: ids and columns as stored, and the slice of each partition. The caller
+        must unpack each partition separately."""
         offsets, lengths = self.layout.offsets[first:end], self.layout.lengths[first:end]
         filled = np.flatnonzero(lengths)
         start = int(offsets[filled[0]]) if len(filled) else 0
@@ -245,7 +245,7 @@ class VectorFiles:
         return row_ids, stored, [slice(offset, offset + length) if length else slice(0, 0) for offset, length in cuts]
 
     def read_graph(self, partition: int) -> tuple[pa.RecordBatch, str]:
-        """The graph of a partition as it is stored, and what is said of it."""
+        """The graph of a partition as stored, and its metadata."""
         rows = self.read_graph_rows(partition)
         return rows.combine_chunks().to_batches()[0], self.sub_index[partition]
 
@@ -268,7 +268,7 @@ class VectorFiles:
             problem = self.graph_layout.problem(self.ivf.num_partitions, self.index.num_rows)
         if problem:
             raise ValueError(problem)
-        # What the quantizer makes of no rows at all shows whether the columns are those it needs.
+        # Encoding zero rows shows whether the columns are those that the quantizer needs.
         row_ids, stored = _columns(self.auxiliary.schema.empty_table())
         plain = self.quantizer.unpack(stored)
         self.empty = Partition(row_ids, plain)
@@ -280,7 +280,7 @@ class VectorFiles:
 
 
 def _is_older(store: Store, path: str, recorded: int | None) -> bool:
-    """Told by the version of the container, where the size of the file is known."""
+    """Whether the version of the container is older; False if the size of the file is unknown."""
     try:
         size = recorded or store.size(path)
         version = container_version(partial(store.read_range, path), size) if size else None
@@ -290,30 +290,30 @@ def _is_older(store: Store, path: str, recorded: int | None) -> bool:
 
 
 def read_kind(store: Store, directory: str, sizes: Mapping[str, int]) -> tuple[VectorKind, Metric]:
-    """Which of the seven a segment is and for which metric, from its file alone."""
+    """The kind and the metric of a segment, from its file alone."""
     file = LanceFile(store, f"{directory}/{INDEX_FILE}", sizes.get(INDEX_FILE))
     try:
         return _read_kind(file.metadata)
     except (LookupError, AttributeError, RecursionError, TypeError, ValueError) as error:
-        raise DamagedFile(f"{file.where} does not say what kind of index it holds", "Rebuild the index") from error
+        raise DamagedFile(f"{file.where} does not record its kind of index", "Rebuild the index") from error
 
 
 def _read_kind(metadata: Mapping[str, str]) -> tuple[VectorKind, Metric]:
-    said = json.loads(metadata[INDEX_KEY])
-    kind = VECTOR_KINDS.get(said["type"])
+    recorded = json.loads(metadata[INDEX_KEY])
+    kind = VECTOR_KINDS.get(recorded["type"])
     if kind is None:
-        raise UnsupportedTable(f"vector index type {said['type']!r} is not known to this version of Pennon")
-    return kind, _metric(said["distance_type"])
+        raise UnsupportedTable(f"vector index type {recorded['type']!r} is not supported by this version of Pennon")
+    return kind, _metric(recorded["distance_type"])
 
 
 def _metric(name: str) -> Metric:
     if name.lower() == "hamming":
-        raise UnsupportedTable("vector indices for the hamming metric are not known to this version of Pennon")
+        raise UnsupportedTable("vector indices for the hamming metric are not supported by this version of Pennon")
     return Metric.named(name)
 
 
 def _buffers(file: LanceFile, digests: FileDigests | None) -> Callable[[int], bytes]:
-    """What reads a file's global buffers; ValueError where one is not what was written."""
+    """A function that reads a file's global buffers. Raises ValueError if one is not as it was written."""
 
     def read(number: int) -> bytes:
         content = file.read_global_buffer(number)
@@ -329,13 +329,13 @@ def _read_message(metadata: Mapping[str, str], read_buffer: Callable[[int], byte
 
 
 def _read_sub_index(metadata: Mapping[str, str], kind: VectorKind, num_partitions: int) -> tuple[str, ...]:
-    """One string per partition. The seed has no list for FLAT, which says nothing anyway."""
+    """One string per partition. The seed has no list for FLAT, whose list has no content anyway."""
     if kind.sub_index is SubIndex.FLAT:
         return ("",) * num_partitions
-    said = json.loads(metadata[SUB_INDEX_KEYS[kind.sub_index]])
-    if len(said) != num_partitions or not all(isinstance(text, str) for text in said):
-        raise ValueError(f"{len(said)} graphs for {num_partitions} partitions")
-    return tuple(said)
+    recorded = json.loads(metadata[SUB_INDEX_KEYS[kind.sub_index]])
+    if len(recorded) != num_partitions or not all(isinstance(text, str) for text in recorded):
+        raise ValueError(f"{len(recorded)} graphs for {num_partitions} partitions")
+    return tuple(recorded)
 
 
 def _read_storage_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
@@ -346,24 +346,24 @@ def _read_storage_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
     return _unwrapped(json.loads(text))
 
 
-def _unwrapped(said: dict[str, Any]) -> dict[str, Any]:
+def _unwrapped(recorded: dict[str, Any]) -> dict[str, Any]:
     """The seed also has it as `{"pq": {...}}`."""
-    inner = next(iter(said.values())) if len(said) == 1 else None
-    return dict(inner if isinstance(inner, dict) else said)
+    inner = next(iter(recorded.values())) if len(recorded) == 1 else None
+    return dict(inner if isinstance(inner, dict) else recorded)
 
 
 def _columns(rows: pa.Table) -> tuple[RowIds, dict[str, npt.NDArray[Any]]]:
-    """Row ids and the rest as numpy; ValueError where something is NULL, which no writer does."""
+    """Row ids and the other columns as numpy. Raises ValueError for NULLs, which no writer writes."""
     arrays = {name: _flat(rows.column(name)) for name in rows.column_names}
     columns: dict[str, npt.NDArray[Any]] = {}
     for name, array in arrays.items():
         if pa.types.is_fixed_size_list(array.type):
             columns[name], whole = to_matrix(array)
-            sound = bool(whole.all())
+            valid = bool(whole.all())
         else:
-            sound = array.null_count == 0
+            valid = array.null_count == 0
             columns[name] = array.to_numpy(zero_copy_only=False)
-        if not sound:
+        if not valid:
             raise ValueError(f"NULLs in the column {name}")
     row_ids = columns.pop(ROW_ID)
     if row_ids.dtype != np.uint64:

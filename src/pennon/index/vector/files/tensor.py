@@ -22,7 +22,7 @@ def to_tensor(matrix: npt.NDArray[Any]) -> pb.Tensor:
 
 
 def from_tensor(tensor: pb.Tensor) -> npt.NDArray[Any]:
-    """The matrix; ValueError when the tensor is not one, as pylance accepts two dimensions only."""
+    """The matrix. Raises ValueError unless the tensor has two dimensions, as pylance requires."""
     type_, shape = _TYPES.get(tensor.data_type), tuple(tensor.shape)
     if type_ is None or len(shape) != 2:
         raise ValueError(f"a tensor of type {tensor.data_type} and shape {shape}")

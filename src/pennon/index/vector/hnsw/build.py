@@ -1,8 +1,8 @@
-"""Building the HNSW graph of one partition.
+"""Build the HNSW graph of one partition.
 
-The graph is built on the vectors a search will see: decoded codes, as `Quantizer.points` gives them. Levels are drawn,
-neighbors found (exactly in a small partition, by faiss in a large one), equal vectors hung beside each other, and what
-cannot be reached is linked. With equal input and seed the graph is the same.
+The graph is built on the vectors that a search compares: decoded codes, from `Quantizer.points`. Levels are drawn,
+neighbors found (exactly in a small partition, by faiss in a large one), equal vectors linked to each other, and
+unreachable nodes linked. Equal input and seed give the same graph.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ def _draw_levels(count: int, params: HnswParams, seed: int) -> npt.NDArray[np.in
 
 
 def _grown_levels(points: Floats, tops: npt.NDArray[np.int32], by_l2: bool, params: HnswParams) -> list[Level]:
-    """By faiss, node by node."""
+    """Levels built by faiss, node by node."""
     metric = faiss.METRIC_L2 if by_l2 else faiss.METRIC_INNER_PRODUCT
     index: Any = faiss.IndexHNSWFlat(points.shape[1], params.m, metric)
     graph = index.hnsw
     graph.efConstruction = params.ef_construction
-    # Full lists instead of only what the selection lets through, longer than pylance's 2m, to find what pylance finds:
-    # faiss links a new node to as many as a list holds, which are then less spread out than pylance's m.
+    # Full lists instead of only the selected neighbors, and longer than pylance's 2m, to reach pylance's recall: faiss
+    # links a new node to as many nodes as a list holds, which are then less diverse than pylance's m.
     index.keep_max_size_level0 = True
     graph.set_nb_neighbors(0, params.m * 5 // 2)
     starts = faiss.vector_to_array(graph.cum_nneighbor_per_level)
-    # faiss knows no level of a probability below 1e-9.
+    # faiss has no level with a probability below 1e-9.
     tops = np.minimum(tops, len(starts) - 2)
     faiss.copy_array_to_vector(tops + 1, graph.levels)
     with _one_thread():
@@ -90,7 +90,7 @@ def _filled(slots: npt.NDArray[np.int32], starts: Positions, width: int) -> tupl
 
 
 def _first_of_equals(points: Floats) -> Positions:
-    """For every row the first row with the same bytes, mostly itself."""
+    """For every row the first row with the same bytes, usually itself."""
     rows = points.view(np.dtype((np.void, points.itemsize * points.shape[1]))).reshape(-1)
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     return first[inverse]
@@ -104,7 +104,7 @@ def _renamed(level: Level, names: Positions) -> Level:
 
 @contextmanager
 def _one_thread() -> Generator[None]:
-    """Threads would insert in an order of their own."""
+    """Several threads would insert in a random order."""
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:

@@ -1,8 +1,8 @@
-"""The neighbors of every node from the distances between all of them: the graph of a partition small enough for that.
+"""Exact graphs of small partitions: the neighbors of every node from the distances between all nodes.
 
 A graph is usually grown node by node, each insertion a search of the graph so far. A partition of a few thousand nodes
 fits into one matrix product instead, and then every node chooses from its true nearest nodes, all at once in numpy:
-several times faster, at a recall that is no lower.
+several times faster, without loss of recall.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pennon.index.vector.hnsw.graph import HnswParams, Level
 from pennon.index.vector.vectors import Floats, Mask, Positions
 
-# The matrix of all distances then takes 64 MiB. Twice the nodes would take four times as much, and gain less.
+# The matrix of all distances then takes 64 MiB. Twice the nodes would take four times as much, with a smaller gain.
 EXACT_NODES = 4096
 
 # Rows worked on at once: their candidates stay in the processor's second-level cache.
@@ -24,11 +24,11 @@ BLOCK_ROWS = 256
 
 FAR_CANDIDATES = 32
 
-# A candidate is its distance, as the bits of a float32 that is not negative, above its number: such integers sort as
-# the distances do. No candidate: infinitely far, as every node is from itself.
+# A candidate is its distance, as the bits of a float32 that is not negative, above its number: such integers sort like
+# the distances. A missing candidate is infinitely far, as every node is from itself.
 Candidates = npt.NDArray[np.uint64]
 NUMBER_BITS = np.uint64(32)
-NOBODY = np.uint64(int(np.float32(np.inf).view(np.uint32)) << 32)
+MISSING = np.uint64(int(np.float32(np.inf).view(np.uint32)) << 32)
 
 
 def exact_levels(points: Floats, tops: npt.NDArray[np.integer[Any]], by_l2: bool, params: HnswParams) -> list[Level]:
@@ -45,15 +45,15 @@ def exact_levels(points: Floats, tops: npt.NDArray[np.integer[Any]], by_l2: bool
 
 
 def _distance_table(points: Floats, by_l2: bool) -> tuple[Floats, np.float32]:
-    """Distances between all nodes, less the least of them, which follows: choices only compare distances."""
+    """Distances between all nodes minus the smallest of them, and that smallest: choices only compare distances."""
     with np.errstate(over="ignore", invalid="ignore"):
         if by_l2:
-            # Seen from the middle the expanded square, x·(-2y) + |x|² + |y|², loses fewer digits.
+            # Relative to the mean, the expanded square, x·(-2y) + |x|² + |y|², loses fewer digits.
             points = points - points.mean(axis=0)
             lengths = np.einsum("ij,ij->i", points, points)[:, None]
             ones = np.ones_like(lengths)
             table = np.hstack([points, lengths, ones]) @ np.hstack([-2 * points, ones, lengths]).T
-            # Rounding may take a small one below 0.
+            # Rounding may make a small one negative.
             np.abs(table, out=table)
             least = np.float32(0)
         else:
@@ -66,7 +66,7 @@ def _distance_table(points: Floats, by_l2: bool) -> tuple[Floats, np.float32]:
 
 
 def _links(table: Floats, landmarks: Positions, m: int, limit: int, width: int) -> tuple[Positions, Positions]:
-    """Who is linked to whom, by ascending owner: the m choices of each node, and back; at most limit for one node."""
+    """The links by ascending owner: the m choices of each node, and the reverse links; at most `limit` per node."""
     side = len(table)
     chosen = [_choose(_nearest(table[rows], width, landmarks), table, m) + rows.start * side for rows in _blocks(side)]
     links = np.concatenate(chosen)
@@ -80,7 +80,7 @@ def _links(table: Floats, landmarks: Positions, m: int, limit: int, width: int) 
 
 
 def _pruned(links: Positions, table: Floats, width: int, limit: int) -> Iterator[Positions]:
-    """The links of crowded nodes, chosen again. Lists of about the same length are worked on together."""
+    """The links of nodes above the limit, selected again. Lists of similar length are processed together."""
     side = len(table)
     owners, counts = np.unique(links // side, return_counts=True)
     starts = np.cumsum(counts) - counts
@@ -90,7 +90,7 @@ def _pruned(links: Positions, table: Floats, width: int, limit: int) -> Iterator
         lists = by_length[rows]
         longest = counts[lists].max()
         places = np.minimum(starts[lists][:, None] + np.arange(longest), len(links) - 1)
-        candidates = np.where(np.arange(longest) < counts[lists][:, None], packed[places], NOBODY)
+        candidates = np.where(np.arange(longest) < counts[lists][:, None], packed[places], MISSING)
         candidates.sort(axis=1)
         picked = _choose(candidates[:, :width], table, limit)
         yield owners[lists][picked // side] * side + picked % side
@@ -99,15 +99,15 @@ def _pruned(links: Positions, table: Floats, width: int, limit: int) -> Iterator
 def _nearest(distances: Floats, width: int, landmarks: Positions) -> Candidates:
     """The nearest nodes of each row, ascending.
 
-    A cluster larger than that list would have no link that leads out of it. So each node also looks at the nearest of
-    the next level's nodes that are farther away.
+    A cluster larger than that list would have no link to the outside. So each node also considers the nearest of the
+    next level's nodes that are farther away.
     """
     packed = _packed(distances, np.arange(distances.shape[1]))
     far = packed[:, landmarks]
     near = _smallest(packed, width)
     if len(landmarks):
         far = _smallest(far, FAR_CANDIDATES)
-        far[far <= near.max(axis=1)[:, None]] = NOBODY
+        far[far <= near.max(axis=1)[:, None]] = MISSING
         near = np.concatenate([near, far], axis=1)
     near.sort(axis=1)
     return near
@@ -127,10 +127,10 @@ def _packed(distances: Floats, numbers: Positions) -> Candidates:
 
 
 def _choose(candidates: Candidates, table: Floats, keep: int) -> Positions:
-    """Of each row up to `keep` candidates, as row * number of nodes + node.
+    """For each row up to `keep` candidates, as row * number of nodes + node.
 
-    First those that see no chosen node nearer than the row's own node, from near to far: links in all directions. The
-    rest of the list is filled with the nearest that were passed over; without them dot loses 2 points of recall.
+    First, from near to far, those that are nearer to the row's node than to any chosen node: links in all directions.
+    The rest of the list is filled with the nearest of the rejected ones; without them dot loses 2 points of recall.
     """
     distances = (candidates >> NUMBER_BITS).astype(np.uint32).view(np.float32)
     numbers = candidates.astype(np.uint32).astype(np.int64)
@@ -141,7 +141,8 @@ def _choose(candidates: Candidates, table: Floats, keep: int) -> Positions:
 
 
 def _diverse(numbers: Positions, distances: Floats, table: Floats, keep: int) -> Mask:
-    """A choice per row and round: the nearest candidate left, which rules out those nearer to it than to the node."""
+    """One choice per row and round: the nearest remaining candidate, which excludes those nearer to it than to the
+    node."""
     chosen = np.zeros(numbers.shape, dtype=np.bool_)
     flat, side = table.reshape(-1), len(table)
     rows, left = np.arange(len(numbers)), np.isfinite(distances)

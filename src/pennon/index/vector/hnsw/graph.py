@@ -5,7 +5,7 @@ A node is a vector's position in its partition (0-based, uint32), never a row id
 with ascending nodes and a subset of the one below. `_distance` is the distance to each neighbor on the quantized
 vectors; no search needs it, newer readers use it when rows are remapped.
 
-Beside the rows a partition has one JSON string in the list `lance:hnsw`, empty for a partition without rows:
+In addition to the rows, a partition has one JSON string in the list `lance:hnsw`, empty for a partition without rows:
 `{"entry_point", "params": {"max_level", "m", "ef_construction", "prefetch_distance"}, "level_offsets": [0, n0, n0 + n1,
 ...]}`, with max_level + 1 offsets, counted from the partition's first row and repeated for empty levels.
 """
@@ -38,14 +38,15 @@ GRAPH_SCHEMA = pa.schema(
 
 MIN_M = 4
 
-# In units of m: pylance's lists end at 2m + 1, Pennon's a little later. faiss pads all lists to the longest one, and a
-# single absurd list would cost a partition's memory many times over.
+# In units of m: pylance's lists have at most 2m + 1 items, Pennon's a few more. faiss pads all lists to the longest
+# one, so a single oversized list would multiply a partition's memory.
 LONGEST_LIST = 8
 
 
 @dataclass(frozen=True)
 class HnswParams:
-    """How a graph is built: m neighbors for a new node, 2m at most on level 0, chosen from ef_construction nearest."""
+    """The parameters of a graph: m neighbors for a new node, at most 2m on level 0, chosen from ef_construction
+    nearest."""
 
     max_level: int = 7
     m: int = 20
@@ -78,7 +79,7 @@ class Level:
         neighbors: npt.NDArray[np.integer[Any]],
         distances: Floats,
     ) -> Level:
-        """Of single links; owners are ascending positions in `nodes`."""
+        """A level from single links; owners are ascending positions in `nodes`."""
         offsets = np.zeros(len(nodes) + 1, dtype=np.int64)
         np.cumsum(np.bincount(owners, minlength=len(nodes)), out=offsets[1:])
         return cls(nodes.astype(np.uint32), offsets, neighbors.astype(np.uint32), distances)
@@ -100,7 +101,7 @@ class Level:
 class HnswGraph:
     params: HnswParams
     entry_point: int
-    levels: tuple[Level, ...]  # none empty, level 0 first; no level at all in a partition without rows
+    levels: tuple[Level, ...]  # not empty, level 0 first; no levels in a partition without rows
 
     def __len__(self) -> int:
         return len(self.levels[0].nodes) if self.levels else 0
@@ -142,13 +143,14 @@ class HnswGraph:
     def from_columns(cls, columns: pa.Table | pa.RecordBatch, metadata: str, where: str) -> HnswGraph:
         """A partition's graph from its rows; `where` names file and partition in errors.
 
-        Everything is checked: faiss follows neighbors without looking, a wrong one would read foreign memory.
+        Everything is checked: faiss follows neighbors without bounds checks, and an invalid one would read out of
+        bounds.
         """
         try:
             return _from_columns(columns, metadata)
         except (ArithmeticError, AttributeError, InvalidArgument, LookupError, TypeError, ValueError) as error:
             remedy = "Rebuild the index with create_index(replace=True)"
-            raise DamagedFile(f"{where} does not hold a sound HNSW graph: {error}", remedy) from error
+            raise DamagedFile(f"{where} does not hold a valid HNSW graph: {error}", remedy) from error
 
 
 def _from_columns(columns: pa.Table | pa.RecordBatch, metadata: str) -> HnswGraph:
@@ -161,7 +163,7 @@ def _from_columns(columns: pa.Table | pa.RecordBatch, metadata: str) -> HnswGrap
     if DISTANCES_COLUMN in columns.schema.names:
         distance_offsets, distances = _list_column(columns, DISTANCES_COLUMN, pa.float32())
         if not np.array_equal(offsets, distance_offsets):
-            raise ValueError("nodes with more neighbors than distances, or fewer")
+            raise ValueError("nodes with different numbers of neighbors and distances")
     else:
         distances = np.zeros(len(neighbors), dtype=np.float32)
     bounds = _level_bounds(nodes, known["level_offsets"])
@@ -174,16 +176,16 @@ def _from_columns(columns: pa.Table | pa.RecordBatch, metadata: str) -> HnswGrap
 def _level_bounds(nodes: Nodes, level_offsets: Sequence[int]) -> list[int]:
     """The rows at which levels begin, and the end of the last.
 
-    The nodes alone tell: they ascend within a level, and the next level, a subset, cannot begin above the last node.
-    So the offsets are only proved by them. Writers of 2025 gave node 0 to every level but did not count it above
-    level 0; their graphs are sound if one knows.
+    The nodes alone determine them: they ascend within a level, and the next level, a subset, cannot begin above the
+    last node. So the offsets are only checked against them. Writers of 2025 put node 0 on every level but did not count
+    it above level 0; such graphs are accepted.
     """
-    told = np.diff(np.array(level_offsets, dtype=np.int64))
+    recorded = np.diff(np.array(level_offsets, dtype=np.int64))
     bounds = [0, *(np.flatnonzero(nodes[1:] <= nodes[:-1]) + 1).tolist(), len(nodes)]
     sizes = np.diff(bounds)
     uncounted = sizes - (np.arange(len(sizes)) > 0)
     if level_offsets[0] != 0 or not (
-        np.array_equal(np.trim_zeros(told, "b"), sizes) or (len(sizes) > 1 and np.array_equal(told, uncounted))
+        np.array_equal(np.trim_zeros(recorded, "b"), sizes) or (len(sizes) > 1 and np.array_equal(recorded, uncounted))
     ):
         raise ValueError(f"level offsets {list(level_offsets)} that do not fit its rows")
     return bounds
@@ -200,7 +202,7 @@ def _check(graph: HnswGraph) -> None:
     if not count or not np.array_equal(graph.levels[0].nodes, np.arange(count)):
         raise ValueError("a level 0 that does not hold every node once, in order")
     if not 0 <= graph.entry_point < count:
-        raise ValueError(f"entry point {graph.entry_point} where there are {count} nodes")
+        raise ValueError(f"entry point {graph.entry_point} of {count} nodes")
     tops = np.zeros(count, dtype=np.int32)
     for number, level in enumerate(graph.levels[1:], 1):
         if level.nodes[-1] >= count or (tops[level.nodes] != number - 1).any():
@@ -210,7 +212,7 @@ def _check(graph: HnswGraph) -> None:
         if level.neighbors.max(initial=0) >= count or (tops[level.neighbors] < number).any():
             raise ValueError(f"neighbors that are not on level {number}")
         if level.longest > LONGEST_LIST * graph.params.m:
-            raise ValueError(f"a node with {level.longest} neighbors where m is {graph.params.m}")
+            raise ValueError(f"a node with {level.longest} neighbors for m = {graph.params.m}")
 
 
 def _lists(offsets: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> pa.Array:
@@ -242,11 +244,11 @@ def _column(columns: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def params_of(said: str) -> HnswParams:
-    """How a graph was built, by what is said of it."""
-    return _params(json.loads(said))
+def params_of(metadata: str) -> HnswParams:
+    """The parameters in the metadata of a graph."""
+    return _params(json.loads(metadata))
 
 
 def _params(known: dict[str, Any]) -> HnswParams:
-    told: dict[str, Any] = {"prefetch_distance": None} | known["params"]
-    return HnswParams(**{field.name: told[field.name] for field in fields(HnswParams)})
+    recorded: dict[str, Any] = {"prefetch_distance": None} | known["params"]
+    return HnswParams(**{field.name: recorded[field.name] for field in fields(HnswParams)})

@@ -1,4 +1,4 @@
-"""What level 0 of a new graph still lacks: the copies of equal vectors, and a way to every node."""
+"""Completes level 0 of a new graph: adds copies of equal vectors, and a path to every node."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pennon.index.vector.vectors import Floats, Mask, Positions, row_chunks
 def with_copies(bottom: Level, originals: Positions, points: Floats, by_l2: bool, m: int) -> Level:
     """Level 0 with the copies of its vectors.
 
-    Among equal vectors all neighbors would be copies, and a search that comes there could not leave. So the graph is
-    built without copies; then equal nodes form a ring in which each knows the next ones, up to m, and besides the
-    neighbors of the original, the nearest first, up to 2m in all.
+    Among equal vectors all neighbors would be copies, and a search that reaches them could not leave. So the graph is
+    built without copies; then equal nodes form a ring in which each is linked to the next ones, up to m, and to the
+    neighbors of the original, nearest first, up to 2m in total.
     """
     count = len(points)
     ring = np.argsort(originals, kind="stable")
@@ -40,9 +40,9 @@ def with_copies(bottom: Level, originals: Positions, points: Floats, by_l2: bool
 
 
 def with_all_reached(bottom: Level, entry_point: int, points: Floats, by_l2: bool) -> Level:
-    """Level 0 with a way from the entry point to every node.
+    """Level 0 with a path from the entry point to every node.
 
-    Nobody may have kept a node in its list: under dot long vectors are everyone's neighbors, short ones no one's.
+    A node may be in no list: under dot, long vectors are neighbors of all nodes, short ones of none.
     """
     reached = np.zeros(len(bottom.nodes), dtype=np.bool_)
     new = np.array([entry_point])
@@ -53,7 +53,7 @@ def with_all_reached(bottom: Level, entry_point: int, points: Floats, by_l2: boo
             break
         hosts, new = _hosted(bottom, reached)
         if not len(new):
-            # An island: its first node is linked to the nearest on the mainland.
+            # A disconnected component: its first node is linked to the nearest reached node.
             new, mainland = np.flatnonzero(~reached)[:1], np.flatnonzero(reached)
             distances = link_distances(points, mainland, np.repeat(new, len(mainland)), by_l2)
             hosts = mainland[[distances.argmin()]]
@@ -69,7 +69,7 @@ def with_all_reached(bottom: Level, entry_point: int, points: Floats, by_l2: boo
 
 
 def _reach(bottom: Level, reached: Mask, nodes: Positions) -> None:
-    """Mark the nodes and all that can be reached from them."""
+    """Mark the nodes and all nodes reachable from them."""
     while len(nodes):
         reached[nodes] = True
         owners, rank = _spread(bottom.counts[nodes])
@@ -78,10 +78,10 @@ def _reach(bottom: Level, reached: Mask, nodes: Positions) -> None:
 
 
 def _hosted(bottom: Level, reached: Mask) -> tuple[Positions, Positions]:
-    """Links to all unreached nodes that have a reached neighbor; the nearest of those is their host.
+    """Links to all unreached nodes that have a reached neighbor; the nearest such neighbor is their host.
 
-    A host with many guests does not take them all into its list. It links to the nearest, and guests, near ones first,
-    to two others each, as in a heap: guest i to 2i + 1 and 2i + 2.
+    A host with many guests does not link to all of them. It links to the nearest, and each guest, near ones first,
+    links to two others, as in a heap: guest i to 2i + 1 and 2i + 2.
     """
     lost = np.flatnonzero(~reached)
     owners, rank = _spread(bottom.counts[lost])
@@ -111,6 +111,6 @@ def link_distances(points: Floats, left: Positions, right: Positions, by_l2: boo
 
 
 def _spread(counts: Positions) -> tuple[Positions, Positions]:
-    """0 0 0 1 1 ... and 0 1 2 0 1 ...: owner and rank of each item of lists so long."""
+    """0 0 0 1 1 ... and 0 1 2 0 1 ...: owner and rank of each item of lists of these lengths."""
     owners = np.repeat(np.arange(len(counts)), counts)
     return owners, np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners]

@@ -1,4 +1,4 @@
-"""Searching the HNSW graph of one partition, as pylance does: a greedy descent from the entry point through the upper
+"""Search the HNSW graph of one partition, as pylance does: a greedy descent from the entry point through the upper
 levels, then on level 0 a search that keeps the ef nearest nodes seen. faiss walks the graph, over vectors or codes.
 """
 
@@ -19,22 +19,22 @@ from pennon.index.vector.vectors import Codes, Floats, Mask, Positions
 # faiss's type stubs leave out most of its HNSW.
 _faiss: Any = faiss
 
-# faiss compares bytes with floats 16 at a time, and one at a time where the width is no multiple of 16.
+# faiss compares bytes with floats 16 at a time, and one at a time if the width is not a multiple of 16.
 BYTES_AT_ONCE = 16
 
 
 def default_ef(k: int) -> int:
-    """What pylance takes where the query says nothing; k counts the candidates of a refined search."""
+    """pylance's default; k counts the candidates of a refined search."""
     return k + k // 2
 
 
 @dataclass(frozen=True, eq=False)
 class NodeVectors:
-    """The nodes of a partition where faiss can compare them with query points (`Quantizer.query_points`)."""
+    """The nodes of a partition in a form that faiss can compare with query points (`Quantizer.query_points`)."""
 
     storage: Any
     by_l2: bool
-    padding: float = 0.0  # what query points are filled up with to the width of the storage
+    padding: float = 0.0  # pads query points to the width of the storage
 
     @classmethod
     def of_points(cls, points: Floats, *, by_l2: bool) -> Self:
@@ -55,7 +55,7 @@ class NodeVectors:
 
     @classmethod
     def of_codewords(cls, codes: Codes, words: Floats, *, by_l2: bool) -> Self:
-        """Points put together of words[j, codes[:, j]], kept as codes; words are [bytes, 256, width]."""
+        """Points concatenated from words[j, codes[:, j]], kept as codes; words are [bytes, 256, width]."""
         count, _, width = words.shape
         storage: Any = faiss.IndexPQ(count * width, count, 8, _metric(by_l2))
         faiss.copy_array_to_vector(np.ascontiguousarray(words, dtype=np.float32).reshape(-1), storage.pq.centroids)
@@ -89,10 +89,10 @@ class HnswSearcher:
     def search(
         self, points: Floats, k: int, ef: int | None = None, allowed: Mask | None = None
     ) -> tuple[Floats, Positions]:
-        """Per query the k smallest distances found, ascending, and their nodes; node -1 where there are fewer.
+        """Per query the k smallest distances found, ascending, and their nodes; node -1 if there are fewer.
 
-        Only nodes of `allowed` are returned; all others are still ways to them. With few of them allowed (pylance draws
-        the line at one in ten) measuring each is faster than to walk, and exact.
+        Only nodes of `allowed` are returned; the walk still goes through the others. If few are allowed (pylance's
+        limit is one in ten), measuring each is faster than walking, and exact.
         """
         ef = default_ef(k) if ef is None else ef
         if k < 1 or ef < k:
@@ -118,20 +118,20 @@ class HnswSearcher:
     def _walk_filtered(
         self, points: Floats, k: int, ef: int, allowed: Mask, distances: Floats, nodes: Positions
     ) -> None:
-        """pylance goes on until it holds ef allowed nodes. Here ef grows by the share that is not allowed, and further
-        for the queries that meet too few."""
+        """pylance continues until it has ef allowed nodes. Here ef grows by the share that is not allowed, and further
+        for queries that find too few."""
         total = int(np.count_nonzero(allowed))
         if not total:
             return
         breadth, queries = ef * self._count // total + 1, np.arange(len(points))
         while True:
             breadth = min(breadth, self._count)
-            near, met = self._walk(points[queries], breadth, breadth)
-            fit = (met >= 0) & allowed[met]
+            near, visited = self._walk(points[queries], breadth, breadth)
+            fit = (visited >= 0) & allowed[visited]
             rank = np.cumsum(fit, axis=1) - 1
             row, column = np.nonzero(fit & (rank < k))
             place = queries[row], rank[row, column]
-            distances[place], nodes[place] = near[row, column], met[row, column]
+            distances[place], nodes[place] = near[row, column], visited[row, column]
             queries = queries[fit.sum(axis=1) < min(k, total)]
             if not len(queries) or breadth == self._count:
                 return
@@ -140,7 +140,7 @@ class HnswSearcher:
 
 @lru_cache(maxsize=256)
 def _breadth(ef: int) -> Any:
-    # The bounded queue of faiss's default gives up earlier than pylance does.
+    # With faiss's default, a bounded queue, a search stops earlier than pylance's.
     return _faiss.SearchParametersHNSW(efSearch=ef, bounded_queue=False)
 
 
@@ -155,7 +155,7 @@ def _adopt(storage: Any, codes: Codes) -> None:
 
 def _to_faiss(graph: HnswGraph, storage: Any) -> tuple[Any, int]:
     """faiss keeps all lists of a node in one run of `neighbors`, level 0 first, from offsets[node] on; on each level
-    every list has the same number of slots, those at its end -1."""
+    every list has the same number of slots, padded with -1."""
     index = _faiss.IndexHNSW(storage)
     index.ntotal, index.is_trained = len(graph), True
     if not graph.levels:
@@ -166,7 +166,7 @@ def _to_faiss(graph: HnswGraph, storage: Any) -> tuple[Any, int]:
     np.cumsum(starts[tops + 1], out=offsets[1:])
     slots = np.full(int(offsets[-1]), -1, dtype=np.int32)
     for start, level in zip(starts, graph.levels, strict=False):
-        # Link number i of a level lies i - offsets[owner] behind the first slot of its owner's list.
+        # Link number i of a level is i - offsets[owner] slots after the first slot of its owner's list.
         shift = offsets[level.nodes].astype(np.int64) + start - level.offsets[:-1]
         slots[np.repeat(shift, level.counts) + np.arange(len(level.neighbors))] = level.neighbors
     parts: list[tuple[npt.NDArray[Any], Any]] = [
@@ -178,7 +178,7 @@ def _to_faiss(graph: HnswGraph, storage: Any) -> tuple[Any, int]:
     for array, vector in parts:
         faiss.copy_array_to_vector(array, vector)
     index.hnsw.entry_point = graph.entry_point
-    # Levels above the entry point's own cannot be reached from it.
+    # Levels above that of the entry point cannot be reached from it.
     index.hnsw.max_level = int(tops[graph.entry_point])
     return index, sum(array.nbytes for array, _ in parts)
 

@@ -1,11 +1,11 @@
-"""What every quantizer can do, and the little they share.
+"""The interface of quantizers, and their common parts.
 
-A quantizer is a small immutable model, trained once and shared by all tasks of a build. Vectors given to it are
-prepared by the metric (`Metric.prepare`) and indexable. Codes travel in three forms: the plain columns of `encode`,
-row by row, which tasks exchange, filter and merge; the stored columns of `pack`, whose bytes are rearranged over a
-whole partition; and a `Scorer`, a partition made ready for queries.
+A quantizer is a small immutable model, trained once and shared by all tasks of a build. Vectors passed to it are
+prepared by the metric (`Metric.prepare`) and indexable. Codes have three forms: the plain columns of `encode`, row by
+row, which tasks exchange, filter and merge; the stored columns of `pack`, whose bytes are rearranged over a whole
+partition; and a `Scorer`, a partition prepared for queries.
 
-Whoever uses a quantizer calls these verbs and does not ask which of the four it is: `index/vector/kinds.py` is the only
+Callers use this interface and do not check which of the four quantizers it is: `index/vector/kinds.py` is the only
 other module that names their classes.
 """
 
@@ -28,32 +28,32 @@ from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
 Columns = Mapping[str, npt.NDArray[Any]]
 
-# Global buffer 1 of both index files is the IVF message; what a quantizer keeps there comes next.
+# Global buffer 1 of both index files is the IVF message; buffers of the quantizer come next.
 QUANTIZER_BUFFER = 2
 
-# Up to so many queries are compared with vectors one by one.
+# Up to this many queries are compared with vectors one by one.
 FEW_QUERIES = 4
 
-# Two writers may round differently: the share of a row's items in which its codes may differ.
+# The share of a row's items in which codes may differ, since two writers may round differently.
 DIFFERING_SHARE = 0.25
 
 
 class Scans(Protocol):
-    # Up to so many queries of a partition are scanned one by one. More of them are worth a matrix product, for which
-    # codes must become floats.
+    # Up to this many queries of a partition are scanned one by one. For more, a matrix product pays off, for which
+    # codes are converted to floats.
     scanned_queries: ClassVar[int]
 
     def scan(
         self, query: Vectors, probed: Sequence[Any], k: int, allowed: Mask | None = None
     ) -> tuple[Floats, Positions]:
-        """For one query (a matrix of one row) the k nearest rows of some scorers, ascending, and their keys, which are
-        place of the scorer << POSITION_BITS | position; infinity at key -1 where there are fewer. Only rows of
-        `allowed` count, which has those of all scorers one after another."""
+        """For one query (a matrix of one row) the k nearest rows of some scorers, ascending, and their keys: number of
+        the scorer << POSITION_BITS | position; infinity at key -1 if there are fewer. Only rows of `allowed` count, the
+        concatenated masks of all scorers."""
         ...
 
 
 class Scorer(Protocol):
-    """One partition, ready to be compared with queries that went through `Quantizer.prepare`."""
+    """One partition, for comparison with queries prepared by `Quantizer.prepare`."""
 
     def __len__(self) -> int: ...
 
@@ -65,20 +65,20 @@ class Scorer(Protocol):
         ...
 
     def nearest(self, queries: Floats, k: int) -> tuple[Floats, Positions]:
-        """Per query the k smallest distances, ascending, and their positions; position -1 where there are fewer."""
+        """Per query the k smallest distances, ascending, and their positions; position -1 if there are fewer."""
         ...
 
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> Self:
-        """The same partition reduced to some of its rows, in the order given."""
+        """The same partition reduced to some of its rows, in the given order."""
         ...
 
     def measure(self, queries: Vectors, which: Positions, positions: Positions) -> Floats | None:
-        """Distances of single rows, number i to query which[i]; None where `distances` gives nothing less exact."""
+        """Distances of single rows, number i to query which[i]; None if `distances` is as exact."""
         ...
 
 
 class ScorerBase:
-    """What scorers have in common. Each has `quantizer: Scans`, which knows its kind."""
+    """The common parts of scorers. Each has `quantizer: Scans`."""
 
     quantizer: Any
 
@@ -97,11 +97,11 @@ class ScorerBase:
 
 class Quantizer(Scans, Protocol):
     name: ClassVar[str]
-    # What pylance 14 records for an index with such codes.
+    # The version that pylance 14 records for an index with such codes.
     index_version: ClassVar[int]
     # The name of its message in `VectorIndexDetails`.
     details_field: ClassVar[str]
-    # Whether codes are the prepared vectors themselves, which a writer may as well read from the table.
+    # Whether codes are the prepared vectors themselves, which a writer can also read from the table.
     stores_vectors: ClassVar[bool]
 
     @property
@@ -117,12 +117,12 @@ class Quantizer(Scans, Protocol):
 
     @classmethod
     def shape(cls, options: CodeOptions, dim: int, element: np.dtype[Any]) -> CodeShape:
-        """InvalidArgument where vectors of such a dimension and type cannot have the codes asked for."""
+        """Raises InvalidArgument if vectors of this dimension and type cannot have the requested codes."""
         ...
 
     @classmethod
     def from_sample(cls, sample: Sample, ivf: Ivf, shape: CodeShape, *, max_iters: int, seed: int) -> Self:
-        """Train it."""
+        """Train a quantizer."""
         ...
 
     def details(self) -> CodeDetails: ...
@@ -140,7 +140,7 @@ class Quantizer(Scans, Protocol):
     def encode(self, vectors: Vectors, centroids: Vectors, partition_ids: PartitionIds) -> Columns: ...
 
     def pack(self, columns: Columns) -> Columns:
-        """The columns of one whole partition as they are stored."""
+        """The columns of one whole partition in their stored form."""
         ...
 
     def unpack(self, columns: Columns) -> Columns: ...
@@ -154,16 +154,16 @@ class Quantizer(Scans, Protocol):
         ...
 
     def differs(self, stored: Columns, fresh: Columns) -> Mask:
-        """Rows whose stored codes differ from fresh ones by more than the rounding of whoever wrote them."""
+        """Rows whose stored codes differ from new ones by more than the rounding of another writer."""
         ...
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], ivf: Ivf, read_buffer: Callable[[int], bytes]) -> Self:
-        """KeyError, TypeError or ValueError when the metadata makes no sense."""
+        """Raises KeyError, TypeError or ValueError if the metadata is invalid."""
         ...
 
     def prepare(self, queries: Vectors) -> Vectors:
-        """Per query one row of what its comparison with any partition needs; rows may be picked freely."""
+        """Per query one row with the data to compare it with any partition; rows are independent."""
         ...
 
     def scorer(self, columns: Columns, centroid: Vectors) -> Scorer:
@@ -172,7 +172,7 @@ class Quantizer(Scans, Protocol):
 
     @property
     def lists_searchable(self) -> bool:
-        """Whether many queries are best left to `search_lists`."""
+        """Whether `search_lists` is the best way to run many queries."""
         ...
 
     def search_lists(
@@ -184,29 +184,29 @@ class Quantizer(Scans, Protocol):
         allowed: Mask | None,
         threads: int,
     ) -> tuple[Floats, Positions]:
-        """As `scan`, for many queries at once: places[i] are those of the scorers for query i, -1 for none. What is
-        found comes in any order."""
+        """As `scan`, for many queries at once: places[i] are the numbers of the scorers for query i, -1 for none.
+        Results are unsorted."""
         ...
 
 
 class PointQuantizer(Quantizer, Protocol):
-    """A quantizer whose codes stand for points, so that a graph can be drawn over them: all but RQ."""
+    """A quantizer whose codes represent points, so that a graph can be built over them: all but RQ."""
 
     def points(self, columns: Columns) -> Floats:
         """Points whose l2, for dot 1 - the inner product, to a query's point is the distance of the index."""
         ...
 
     def query_points(self, queries: Vectors, centroid: Vectors) -> Floats:
-        """The points of queries that went through `prepare`, as seen in one partition."""
+        """The points of prepared queries, relative to one partition."""
         ...
 
     def node_vectors(self, columns: Columns) -> NodeVectors:
-        """The nodes of a partition's graph, in the least memory that faiss can compare."""
+        """The nodes of a partition's graph, in the most compact form that faiss can compare."""
         ...
 
 
 class QuantizerBase(Model):
-    """What quantizers have in common, unless they define it themselves."""
+    """Default implementations for quantizers."""
 
     index_version: ClassVar[int] = 1
     stores_vectors: ClassVar[bool] = False
@@ -244,12 +244,12 @@ class QuantizerBase(Model):
 
 
 def residuals(vectors: Vectors, centroids: Vectors, partition_ids: PartitionIds) -> Floats:
-    """Each vector less its centroid, subtracted in the column's type as pylance does."""
+    """Each vector minus its centroid, subtracted in the column's type as in pylance."""
     return (vectors - centroids[partition_ids]).astype(np.float32, copy=False)
 
 
 def item_differences(stored: Columns, fresh: Columns) -> Floats:
-    """How far the codes of rows are apart, item by item, over all columns of lists."""
+    """The differences between the codes of rows, item by item, over all list columns."""
     wide = [name for name, column in fresh.items() if column.ndim == 2]
     return np.concatenate([np.abs(stored[n].astype(np.float32) - fresh[n].astype(np.float32)) for n in wide], axis=1)
 

@@ -1,4 +1,4 @@
-"""FLAT: no quantization. The column `flat` holds the prepared vectors in the table's own type.
+"""FLAT: no quantization. The column `flat` holds the prepared vectors in the table's type.
 
 `storage_metadata` is `{"dim": D}`.
 """
@@ -86,7 +86,7 @@ class FlatQuantizer(QuantizerBase):
         return cls(ivf.metric, int(metadata["dim"]), ivf.element)
 
     def differs(self, stored: Columns, fresh: Columns) -> Mask:
-        """Vectors leave no choice, so that every item counts; also one that is no number."""
+        """Vectors are not rounded, so every item must be equal; NaN differs too."""
         return np.asarray(~(item_differences(stored, fresh) == 0).all(axis=1))
 
     def points(self, columns: Columns) -> Floats:
@@ -113,7 +113,7 @@ class FlatQuantizer(QuantizerBase):
             return FlatScorer(self, _of_length_one(vectors.astype(np.float32, copy=False)))
         if self.metric is Metric.DOT:
             return FlatScorer(self, np.ascontiguousarray(vectors, dtype=np.float32))
-        # Seen from the centroid, so that matrix products keep the digits in which the vectors of a partition differ.
+        # Relative to the centroid, so that matrix products keep the digits in which the vectors of a partition differ.
         origin = centroid.astype(np.result_type(self.element, np.float32))
         rows = (vectors - origin).astype(np.float32, copy=False)
         return FlatScorer(self, rows, origin, squared_lengths(rows))
@@ -135,7 +135,7 @@ class FlatQuantizer(QuantizerBase):
 
 @dataclass(frozen=True, eq=False)
 class FlatScorer(ScorerBase):
-    """Rows as float32. With lengths: l2 between rows and queries seen from the origin; else 1 - the inner product."""
+    """Rows as float32. With lengths: l2 between rows and queries relative to the origin; else 1 - the inner product."""
 
     quantizer: FlatQuantizer
     rows: Floats
@@ -154,7 +154,7 @@ class FlatScorer(ScorerBase):
         return code_list(self.rows)
 
     def points(self, queries: Vectors) -> Floats:
-        """Queries seen from the origin."""
+        """Queries relative to the origin."""
         shifted = queries if self.origin is None else queries - self.origin
         return shifted.astype(np.float32, copy=False)
 
@@ -185,7 +185,8 @@ class FlatScorer(ScorerBase):
         return FlatScorer(self.quantizer, self.rows.take(positions, axis=0), self.origin, lengths)
 
     def measure(self, queries: Vectors, which: Positions, positions: Positions) -> Floats | None:
-        """Products find the nearest; what is reported of them is measured by differences: 0 for an equal vector."""
+        """Products find the nearest rows; their reported distances are computed by differences: 0 for an equal
+        vector."""
         if self.lengths is None:
             return None
         points, found = self.points(queries), np.empty(len(which), dtype=np.float32)
@@ -197,7 +198,7 @@ class FlatScorer(ScorerBase):
 
 
 def in_pieces(metric: Metric, vectors: Vectors, rows: int) -> tuple[FlatQuantizer, dict[int, FlatScorer]]:
-    """Vectors of no index, cut into pieces of so many rows, which are searched like partitions of one."""
+    """Vectors outside an index, cut into pieces of `rows` rows, which are searched like partitions."""
     quantizer = FlatQuantizer(metric, vectors.shape[1], vectors.dtype)
     middle = vectors.mean(axis=0, dtype=np.float64).astype(vectors.dtype)
     starts = range(0, len(vectors), rows)

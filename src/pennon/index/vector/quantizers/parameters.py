@@ -1,5 +1,5 @@
-"""What a quantizer is made of: the options a user gives, the shape of codes that follows from them, the sample it is
-trained on; and what the manifest records of it.
+"""The inputs of a quantizer: the user's options, the resulting shape of codes, the training sample; and its details in
+the manifest.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from pennon.index.vector.vectors import Vectors
 
-# The most vectors that a quantizer is trained on.
+# The maximum number of vectors that a quantizer is trained on.
 TRAINING_ROWS = 256 * 256
 
 
 @dataclass(frozen=True)
 class CodeOptions:
-    """The options of an index that shape its codes; None where one is not given, or means nothing for its codes."""
+    """The options of an index that shape its codes; None if one is not given, or does not apply to its codes."""
 
     num_sub_vectors: int | None = None
     num_bits: int | None = None
@@ -24,7 +24,7 @@ class CodeOptions:
 
 @dataclass(frozen=True)
 class CodeShape:
-    """The codes that valid options ask for, with defaults filled in."""
+    """The shape of codes for valid options, with defaults filled in."""
 
     row_bytes: int  # of a row in `auxiliary.idx`, without its id
     num_sub_vectors: int | None = None
@@ -47,8 +47,7 @@ class CodeDetails(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Vectors to train on, and the bounds of all items that were drawn, which may be of more vectors; 0 and 0 where
-    there are none."""
+    """Vectors to train on, and the bounds of all sampled items, possibly of more vectors; 0 and 0 if there are none."""
 
     vectors: Vectors
     low: float

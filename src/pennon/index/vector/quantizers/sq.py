@@ -1,4 +1,4 @@
-"""SQ: every item becomes one byte, its place between two bounds shared by the whole index.
+"""SQ: every item becomes one byte, its position between two bounds shared by the whole index.
 
 code = trunc((x - low) * 255 / (high - low)) in float64, clamped to 0..255, of the vector itself, not its residual; all
 codes are 0 when the bounds are equal. The column `__sq_code` has one byte per dimension. For l2 and cosine the query is
@@ -42,7 +42,7 @@ from pennon.index.vector.vectors import Codes, Floats, Mask, Positions, Vectors,
 COLUMN = "__sq_code"
 NUM_BITS = 8
 
-# Codes of l2 queries are seen from the middle of a byte: sums of products stay integers that float32 holds exactly.
+# Codes of l2 queries are relative to the middle of a byte: sums of products stay integers that float32 holds exactly.
 MIDDLE = np.float32(128)
 
 
@@ -65,7 +65,7 @@ class ScalarQuantizer(QuantizerBase):
 
     @classmethod
     def train(cls, sample: Vectors, ivf: Ivf) -> Self:
-        """Bounds of the sample. Tasks that each see a part of the table must share them: take the widest."""
+        """Use the bounds of the sample. Tasks that each read a part of the table must share them: use the widest."""
         if not sample.size:
             return cls(ivf.metric, ivf.dim, 0.0, 0.0)
         return cls(ivf.metric, ivf.dim, float(sample.min()), float(sample.max()))
@@ -112,7 +112,7 @@ class ScalarQuantizer(QuantizerBase):
         return cls(ivf.metric, int(metadata["dim"]), low, high)
 
     def differs(self, stored: Columns, fresh: Columns) -> Mask:
-        """Rounding moves an item by one step at most, so that every item counts."""
+        """Rounding changes an item by at most one step, so every item is compared."""
         return np.asarray((item_differences(stored, fresh) > 1).any(axis=1))
 
     def points(self, columns: Columns) -> Floats:
@@ -165,7 +165,7 @@ class ScalarQuantizer(QuantizerBase):
         width = scanned_width(self.dim)
         if not self.metric.by_l2:
             return byte_scanner(number_codec(width), faiss.METRIC_INNER_PRODUCT)
-        # Queries are codes too, and faiss compares bytes with bytes.
+        # Queries are encoded too, and faiss compares bytes with bytes.
         return byte_scanner(faiss.ScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit_direct), faiss.METRIC_L2)
 
     def _codes(self, vectors: Vectors) -> Codes:
@@ -184,11 +184,12 @@ class ScalarQuantizer(QuantizerBase):
 
 @dataclass(frozen=True, eq=False)
 class SqScorer(ScorerBase):
-    """Few queries: faiss reads the bytes. Many: bytes become floats, a chunk at a time, for matrix products."""
+    """Few queries: faiss reads the bytes. Many: bytes are converted to floats, a chunk at a time, for matrix
+    products."""
 
     quantizer: ScalarQuantizer
-    codes: Codes  # filled up with zeros to the width that faiss reads fast
-    lengths: Floats | None = None  # squared lengths of the codes seen from the middle; l2 and cosine
+    codes: Codes  # padded with zeros to the width that faiss reads fast
+    lengths: Floats | None = None  # squared lengths of the codes relative to the middle; l2 and cosine
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -208,7 +209,7 @@ class SqScorer(ScorerBase):
             inner_products(points, self.codes[rows, :dim].astype(np.float32), found[:, rows])
         if self.lengths is None:
             return self.quantizer.from_products(queries, found)
-        # (q - x)^2 = q^2 + x^2 - 2 q (code - middle), all seen from the middle.
+        # (q - x)^2 = q^2 + x^2 - 2 q (code - middle), all relative to the middle.
         found += self.lengths
         found += (np.einsum("ij,ij->i", queries, queries) + 2 * MIDDLE * queries.sum(axis=1))[:, None]
         found *= np.float32(self.quantizer.step**2)

@@ -1,8 +1,7 @@
 """One query against the codes of several partitions, by faiss's scanners of inverted lists.
 
-A scanner compares a point with codes as they lie in memory, so that no code has to become a row of floats, and goes on
-from list to list with the best it has met. A row is known by its key: the place of its list among those of the scan,
-and its position in the list.
+A scanner compares a point with codes directly in memory, without decoding them to floats, and keeps the best rows
+across lists. A row is identified by its key: the number of its list in the scan, and its position in the list.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ import numpy.typing as npt
 
 from pennon.index.vector.vectors import Floats, Mask, Positions
 
-# A key has its position in so many lower bits, as faiss has it in its pairs of list and offset.
+# The number of low bits of a key for the position, as in faiss's pairs of list and offset.
 POSITION_BITS = 32
 POSITION_MASK = (1 << POSITION_BITS) - 1
 
-# What makes a scanner: one that tells keys, or with a selector, the numbers it is given for rows.
+# Creates a scanner that reports keys, or with a selector, the given numbers of rows.
 MakeScanner = Callable[[Any | None], Any]
 
-# Codes as scanners are told of them: how many, and where they begin.
+# Codes as passed to scanners: their number and a pointer.
 CodeList = tuple[int, Any]
 
-# faiss reads bytes with vector instructions only where codes are a multiple of this wide.
+# faiss uses vector instructions on bytes only if the width of codes is a multiple of this.
 SCANNED_WIDTH = 16
 
 _faiss: Any = faiss
@@ -36,7 +35,7 @@ _pointer = faiss.swig_ptr
 def scan_nearest(
     make: MakeScanner, points: Floats, lists: Sequence[CodeList], k: int, allowed: Mask | None, *, largest: bool
 ) -> tuple[Floats, Positions]:
-    """The k smallest (or largest) values, best first, and the keys of their rows; -1 where there are fewer.
+    """The k smallest (or largest) values, best first, and the keys of their rows; -1 if there are fewer.
 
     There is one point for all lists, or one for each. Only rows of `allowed` count, which has those of all lists one
     after another.
@@ -52,12 +51,12 @@ def scan_nearest(
 
 
 def code_list(codes: npt.NDArray[Any]) -> CodeList:
-    """Of contiguous codes, which must outlive it."""
+    """The list of contiguous codes, which must outlive it."""
     return len(codes), _pointer(codes.view(np.uint8))
 
 
 def keys_of(numbers: Positions, counts: Sequence[int] | Positions) -> Positions:
-    """The keys of rows that are numbered through lists of so many rows; -1 stays -1."""
+    """The keys of rows that are numbered consecutively through lists of these lengths; -1 stays -1."""
     ends = np.cumsum(counts)
     places = np.searchsorted(ends, numbers, side="right")
     starts = np.append(0, ends)[places]
@@ -70,7 +69,7 @@ def byte_scanner(codec: Any, measure: int) -> MakeScanner:
 
 
 def table_scanner(words: Floats, *, by_l2: bool) -> MakeScanner:
-    """Reads codes of bytes, byte j standing for words[j, byte]; words are [bytes, 256, width]."""
+    """Reads codes of bytes, where byte j means words[j, byte]; words are [bytes, 256, width]."""
     count, _, width = words.shape
     index = _faiss.IndexIVFPQ(faiss.IndexFlatL2(count * width), count * width, 1, count, 8, _metric(by_l2))
     index.by_residual = False
@@ -85,7 +84,7 @@ def float_scanner(dim: int, *, by_l2: bool) -> MakeScanner:
 
 
 def number_codec(dim: int) -> Any:
-    """Bytes as the numbers they are: faiss's uniform codec decodes low + (code + 1/2) / 255 * width."""
+    """A codec for bytes as plain numbers: faiss's uniform codec decodes low + (code + 1/2) / 255 * width."""
     codec = faiss.ScalarQuantizer(dim, faiss.ScalarQuantizer.QT_8bit_uniform)
     faiss.copy_array_to_vector(np.array([-0.5, 255], dtype=np.float32), codec.trained)
     return codec
@@ -96,7 +95,7 @@ def scanned_width(dim: int) -> int:
 
 
 def widened(rows: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
-    """Contiguous rows, filled up with zeros at the end until they are `width` wide."""
+    """Contiguous rows, padded with zeros at the end to `width`."""
     if rows.shape[1] == width:
         return np.ascontiguousarray(rows)
     wide = np.zeros((len(rows), width), dtype=rows.dtype)
@@ -107,7 +106,7 @@ def widened(rows: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
 def _each_list(
     make: MakeScanner, points: Floats, lists: Sequence[CodeList], allowed: Mask | None
 ) -> Iterator[tuple[Any, tuple[int, Any, Any]]]:
-    """A scanner set to each list in turn: how many codes, where they are and where their numbers."""
+    """A scanner set to each list in turn: the number of codes, and pointers to them and to their numbers."""
     points = np.ascontiguousarray(points, dtype=np.float32)
     numbers = None if allowed is None else np.arange(len(allowed))
     selector = None if allowed is None else _faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
@@ -120,7 +119,7 @@ def _each_list(
             yield scanner, (count, codes, None if numbers is None else _pointer(numbers[start:]))
             start += count
     finally:
-        # faiss hands scanners out without their ownership.
+        # faiss does not transfer the ownership of scanners.
         _faiss.InvertedListScanner.__swig_destroy__(scanner)
 
 

@@ -1,7 +1,6 @@
-"""A partition in memory: which rows it holds, what compares them with queries, and the graph over them if it has one.
+"""A partition in memory: its row ids, the scorer that compares its rows with queries, and its graph if it has one.
 
-Graphs are walked for the few queries that probe a partition each; where more of them do, measuring every row is faster,
-and exact besides.
+Graphs are walked if few queries probe a partition; for more queries, measuring every row is faster, and also exact.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 # More queries than this are measured against every row of a partition that is not large.
 WALKED_QUERIES = 8
 LARGE_PARTITION = 1500
-# Where a smaller share of its rows is allowed, those are measured; pylance leaves its graphs there too.
+# If a smaller share of its rows is allowed, those are measured; pylance does not use its graphs then either.
 WALKED_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The HNSW graph of a partition, and what makes queries into points on it."""
+    """The HNSW graph of a partition, and the quantizer that turns queries into points."""
 
     quantizer: PointQuantizer
     centroid: Vectors
@@ -47,8 +46,8 @@ class Graph:
 
 @dataclass(frozen=True, eq=False)
 class SearchPartition:
-    """`row_ids` are today's addresses, as far as the Fragment Reuse Index moves them, or stable row ids; rows that it
-    lost are not `alive`."""
+    """`row_ids` are addresses remapped by the Fragment Reuse Index, or stable row ids; rows that it no longer maps are
+    not `alive`."""
 
     row_ids: Addresses
     alive: Mask | None

@@ -1,8 +1,8 @@
 """The nearest rows of many partitions, for one query or for many.
 
-Where there are few queries to a partition, its codes are scanned query by query. Otherwise a partition is compared with
-all its queries at once, by matrix products: worker threads take partitions from one queue, each keeps what it found,
-and that is merged at the end. Codes small enough for it (`lists_searchable`) are left to faiss as a whole.
+If few queries probe a partition, its codes are scanned query by query. Otherwise a partition is compared with all its
+queries at once, by matrix products: worker threads take partitions from one queue, and their results are merged at the
+end. Codes that are small enough (`lists_searchable`) are searched by faiss in one call.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pennon.index.vector.search.list_scanner import POSITION_BITS, POSITION_MASK
 from pennon.index.vector.topk import Nearest
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
-# Distances of one product, and rows of a partition that take part in it: what is in hand at a time stays small.
+# Distances of one product, and rows of a partition in it: bounds the memory in use.
 DISTANCES_AT_ONCE = 1 << 20
 ROWS_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Per query the nearest rows, ascending by distance, then partition and position; where there are fewer, distances
-    are infinite, partitions and positions -1."""
+    """Per query the nearest rows, ascending by distance, then partition and position; if there are fewer, distances are
+    infinite, partitions and positions -1."""
 
     distances: Floats
     partitions: Positions
@@ -67,11 +67,11 @@ def search_partitions(
     allowed: Mapping[int, Mask] | None = None,
     threads: int = 1,
 ) -> Found:
-    """The k nearest rows of each query in the partitions it probes, as far as those are among the scorers.
+    """The k nearest rows of each query in the partitions it probes; partitions without a scorer are skipped.
 
-    Queries went through `Quantizer.prepare`; `probes` has a row of partition numbers per query. Only rows of a
-    partition's mask in `allowed` count, of partitions without one all. Callers that cannot hold all partitions search
-    some after others and merge what they found.
+    Queries are prepared by `Quantizer.prepare`; `probes` has a row of partition numbers per query. Only rows of a
+    partition's mask in `allowed` count; without a mask, all rows. Callers that cannot hold all partitions search them
+    in groups and merge the results.
     """
     search = _Search(quantizer, scorers, queries, k, allowed or {})
     with one_thread():
@@ -98,12 +98,12 @@ class _Search:
     allowed: Mapping[int, Mask]
 
     def visits(self, probes: Positions) -> list[Visit]:
-        """Of the partitions that have rows."""
+        """The visits of partitions that have rows."""
         visits = ((number, places // probes.shape[1]) for number, places in _by_partition(probes))
         return [(number, queries) for number, queries in visits if self._filled(number)]
 
     def scanned(self, probes: Positions) -> Found:
-        """Query by query. Python threads would only get into each other's way: no call is long enough."""
+        """Scan query by query. Python threads would only block each other: no call is long enough."""
         shape = len(probes), self.k
         distances, keys = np.full(shape, np.inf, dtype=np.float32), np.full(shape, -1, dtype=np.int64)
         for query, probed in enumerate(probes.tolist()):
@@ -115,7 +115,7 @@ class _Search:
         return Found.nearest(distances, keys, self.k)
 
     def searched_in_lists(self, probes: Positions, numbers: Sequence[int], threads: int) -> Found:
-        """By faiss as a whole, in threads of its own."""
+        """Search in one call of faiss, in its own threads."""
         places = np.full(max(int(probes.max()), numbers[-1]) + 2, -1, dtype=np.int64)
         places[numbers] = np.arange(len(numbers))
         chosen = [self.scorers[number] for number in numbers]
@@ -124,18 +124,18 @@ class _Search:
         return Found.nearest(distances, _in_partitions(numbers, keys), self.k)
 
     def compared(self, visits: Sequence[Visit], threads: int) -> Found:
-        """Partition by partition, those that are the most work first."""
+        """Compare partition by partition, the most expensive ones first."""
         jobs = deque(sorted(visits, key=lambda visit: len(visit[1]) * len(self.scorers[visit[0]]), reverse=True))
         threads = max(1, min(threads, len(jobs)))
         if threads == 1:
-            found = [self._work_off(jobs)]
+            found = [self._process_queue(jobs)]
         else:
             with ThreadPoolExecutor(threads) as workers:
-                found = list(workers.map(self._work_off, [jobs] * threads))
+                found = list(workers.map(self._process_queue, [jobs] * threads))
         distances, keys = (np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True))
         return self._measured(Found.nearest(distances, keys, self.k))
 
-    def _work_off(self, jobs: deque[Visit]) -> tuple[Floats, Positions]:
+    def _process_queue(self, jobs: deque[Visit]) -> tuple[Floats, Positions]:
         nearest = Nearest(len(self.queries), self.k)
         with one_thread():
             while True:
@@ -157,7 +157,7 @@ class _Search:
                 nearest.offer(asking, part.distances(self.queries[asking]), keys)
 
     def _measured(self, found: Found) -> Found:
-        """With the distances that products gave measured again, where that makes a difference."""
+        """The same rows with distances computed exactly, if products are less exact."""
         distances = found.distances.copy()
         for number, places in _by_partition(found.partitions):
             if number < 0:
@@ -174,7 +174,7 @@ class _Search:
         return scorer is not None and len(scorer) > 0
 
     def _mask(self, numbers: Sequence[int]) -> Mask | None:
-        """Of the rows of several partitions, one after another."""
+        """The concatenated mask of the rows of several partitions."""
         if not any(number in self.allowed for number in numbers):
             return None
         whole = ((number, np.ones(len(self.scorers[number]), dtype=np.bool_)) for number in numbers)
@@ -182,12 +182,12 @@ class _Search:
 
 
 def _in_partitions(numbers: Sequence[int], keys: Positions) -> Positions:
-    """Keys with the numbers of partitions in place of their places; -1 stays -1."""
+    """Keys with partition numbers instead of numbers of lists; -1 stays -1."""
     return np.array([*numbers, -1])[keys >> POSITION_BITS] << POSITION_BITS | (keys & POSITION_MASK)
 
 
 def _by_partition(numbers: Positions) -> Iterator[tuple[int, Positions]]:
-    """Each of the partition numbers in a matrix, and the places in it where it stands."""
+    """Each distinct partition number in a matrix, and its positions."""
     places = np.argsort(numbers, axis=None, kind="stable")
     ordered = numbers.reshape(-1)[places]
     starts = np.flatnonzero(np.diff(ordered, prepend=-2)).tolist()

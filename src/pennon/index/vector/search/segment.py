@@ -30,15 +30,15 @@ from pennon.index.vector.search.partition import Graph, SearchPartition, walk_gr
 from pennon.index.vector.search.partition_search import Found, search_partitions
 from pennon.index.vector.vectors import Mask, Positions, Vectors, is_vector_type
 
-# Lists of 2m neighbors at the default m, and the node's codes once more.
+# Lists of 2m neighbors at the default m, and a second copy of the node's codes.
 GRAPH_ROW_BYTES = 512
 
-# Partitions that are not cached are fetched by so many threads: an object store answers slowly, but many at once.
+# The number of threads that fetch partitions: an object store has a high latency but serves many requests at once.
 FETCHING_THREADS = 16
 
 
 class VectorSegment:
-    """`reuse` is None where stored ids are stable row ids, which no compaction moves."""
+    """`reuse` is None if stored ids are stable row ids, which compactions do not change."""
 
     def __init__(
         self, store: Store, segment: IndexSegment, type_: pa.DataType, cache: ByteCache, reuse: FragmentReuse | None
@@ -54,7 +54,7 @@ class VectorSegment:
 
     @property
     def capacity(self) -> None:
-        """No bound: rows without a whole vector have no entry."""
+        """No bound: rows without a complete vector have no entry."""
         return None
 
     def describe(self) -> Description:
@@ -71,20 +71,20 @@ class VectorSegment:
 
     @property
     def scale(self) -> float:
-        """What makes distances of the index those that Lance documents. Under cosine, codes stand for vectors of
-        length 1; where they are compared by l2, its square is twice the cosine distance."""
+        """The factor from distances of the index to those that Lance documents. Under cosine, codes represent vectors
+        of length 1; their squared l2 distance is twice the cosine distance."""
         return 0.5 if self.metric is Metric.COSINE and self.files.quantizer.by_l2 else 1.0
 
     @cached_property
     def row_bytes(self) -> int:
-        """What a row of a loaded partition takes, about. RQ has one byte per dimension in memory, however many bits it
-        keeps."""
+        """The approximate size of a row of a loaded partition. RQ has one byte per dimension in memory for any number
+        of bits."""
         widths = [_byte_width(field.type) for field in self.files.quantizer.fields()]
         graph = GRAPH_ROW_BYTES if self.files.kind.sub_index is SubIndex.HNSW else 0
         return 8 + max(sum(widths), self.files.ivf.dim) + graph
 
     def ask(self, queries: Vectors) -> tuple[Vectors, Vectors]:
-        """Queries as centroids are compared with them, and as partitions are."""
+        """Queries prepared for the comparison with centroids, and with partitions."""
         prepared = self.metric.prepare(queries)
         return prepared, self.files.quantizer.prepare(prepared)
 
@@ -93,14 +93,14 @@ class VectorSegment:
         return self._cache.get_or_load((*self._key, number), lambda: self._load(number))
 
     def partitions(self, numbers: Sequence[int]) -> tuple[list[SearchPartition], int]:
-        """Several partitions, and how many of them were not cached; those are fetched together."""
+        """Several partitions, and the number of them that were not cached; those are fetched together."""
         found = self._cache.get_all([(*self._key, number) for number in numbers])
         missing = [at for at, partition in enumerate(found) if partition is None]
         if len(missing) == 1:
             found[missing[0]] = self.partition(numbers[missing[0]])
         elif missing:
             with ThreadPoolExecutor(min(FETCHING_THREADS, len(missing))) as threads:
-                # The context carries the count of reads.
+                # The context holds the counter of reads.
                 tasks = [threads.submit(copy_context().run, self.partition, numbers[at]) for at in missing]
                 for at, task in zip(missing, tasks, strict=True):
                     found[at] = task.result()
@@ -109,7 +109,7 @@ class VectorSegment:
     def nearest(
         self,
         partitions: Mapping[int, SearchPartition],
-        asked: Vectors,
+        prepared: Vectors,
         probes: Positions,
         k: int,
         *,
@@ -117,17 +117,17 @@ class VectorSegment:
         allowed: Mapping[int, Mask] | None = None,
         threads: int = 1,
     ) -> Found:
-        """The k nearest allowed rows of each query in the partitions it probes, as far as those are given. Distances
-        are on the index's own scale; `scale` makes them Lance's."""
+        """The k nearest allowed rows of each query in those partitions it probes that are given. Distances are on the
+        scale of the index; multiply by `scale` for Lance's."""
         allowed = allowed or {}
         graphs = self._worth_walking(partitions, probes, allowed)
         scorers = {number: partition.scorer for number, partition in partitions.items() if number not in graphs}
         found: list[Found] = []
         if graphs:
-            found.append(walk_graphs(graphs, asked, probes, k, ef=ef, allowed=allowed, threads=threads))
+            found.append(walk_graphs(graphs, prepared, probes, k, ef=ef, allowed=allowed, threads=threads))
         if scorers or not graphs:
             quantizer = self.files.quantizer
-            found.append(search_partitions(quantizer, scorers, asked, probes, k, allowed=allowed, threads=threads))
+            found.append(search_partitions(quantizer, scorers, prepared, probes, k, allowed=allowed, threads=threads))
         return found[0] if len(found) == 1 else Found.merged(found, k)
 
     def stored_ids(self) -> Iterator[Addresses]:

@@ -12,21 +12,21 @@ from pennon.index.vector.files.tensor import from_tensor
 from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.vectors import Codes, Floats, Vectors
 
-# Codewords are few and serve every row, so they are trained until it hardly gains anything.
+# Codewords are few and used for every row, so they are trained until further passes gain almost nothing.
 CODEWORD_TOLERANCE = 1e-3
 
 
 def train_codebook(targets: Floats, num_bits: int, *, max_iters: int = 50, seed: int = 0) -> Floats:
     """The codewords of one sub-space, [2^bits, width], from that part of the targets."""
     size = 1 << num_bits
-    # A sample smaller than the codebook is repeated: each of its vectors then has a codeword of its own.
+    # A sample smaller than the codebook is repeated: each of its vectors then has its own codeword.
     points = np.resize(targets, (max(len(targets), size), targets.shape[1]))
     trained = train_kmeans(points, size, max_iters=max_iters, tolerance=CODEWORD_TOLERANCE, seed=seed)
     return trained.centroids.astype(np.float32, copy=False)
 
 
 def read_codebook(tensor: pb.Tensor, num_sub_vectors: int) -> Vectors:
-    """As [m, 2^bits, dim / m]."""
+    """The codebook as [m, 2^bits, dim / m]."""
     if len(tensor.shape) != 3:
         words = from_tensor(tensor)
         return words.reshape(num_sub_vectors, len(words), -1)

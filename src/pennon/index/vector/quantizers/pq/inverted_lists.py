@@ -1,7 +1,7 @@
 """Many queries against many partitions of PQ codes, in one call of faiss.
 
-Codes of PQ are small enough to be copied into faiss's own lists for a search. What does not depend on the query,
-|word|² + 2 centroid·word, is put into tables once per list; a query then adds its own table to each of them.
+Codes of PQ are small enough to be copied into faiss's own lists for a search. The part that does not depend on the
+query, |word|² + 2 centroid·word, is computed once per list as a table; a query then adds its own table to each of them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.search.list_scanner import CodeList, keys_of
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, row_chunks
 
-# What the tables of all lists may take. Without them each query computes its own for every list.
+# The maximum size of the tables of all lists. Without them, each query computes its own for every list.
 TABLE_BYTES = 128 << 20
 
-# faiss's word for a search that gives its queries to several threads.
+# faiss's mode for a search that distributes its queries over several threads.
 OVER_QUERIES = 3
 
 _faiss: Any = faiss
@@ -38,7 +38,7 @@ def search_lists(
 ) -> tuple[Floats, Positions]:
     """Per query the k best rows of the lists at its `places` (-1 for none), in any order, and their keys.
 
-    The smallest l2 if codes stand for residuals to the centroids of their lists, else the largest inner products.
+    The smallest l2 if codes encode residuals to the centroids of their lists, else the largest inner products.
     Words are [bytes, 256, width]; only rows of `allowed` count, which has those of all lists one after another.
     """
     counts = [count for count, _ in lists]
@@ -47,7 +47,7 @@ def search_lists(
     if centroids is None:
         points, centres, nearby = queries, None, np.zeros(places.shape, dtype=np.float32)
     else:
-        # Seen from their middle, so that a common offset of the data costs the tables no digits.
+        # Relative to their mean, so that a common offset of the data costs the tables no precision.
         middle = centroids.astype(np.float64).mean(axis=0)
         points, centres = queries - middle, (centroids - middle).astype(np.float32)
         nearby = _to_centres(points.astype(np.float32), centres, places)
@@ -86,8 +86,8 @@ def _index(words: Floats, centres: Floats | None, count: int) -> Any:
 
 
 def _gathered(places: Positions) -> Positions:
-    """With what is -1 in the end of each row, and columns of nothing else cut off: faiss takes no more columns than
-    there are lists."""
+    """Move -1 to the end of each row and drop columns with nothing else: faiss accepts at most as many columns as there
+    are lists."""
     missing = places < 0
     width = places.shape[1] - int(missing.sum(axis=1).min())
     order = np.argsort(missing, axis=1, kind="stable")[:, :width]

@@ -1,14 +1,14 @@
-"""PQ: a vector is cut into m sub-vectors, and of each the number of the nearest codeword is kept.
+"""PQ: a vector is cut into m sub-vectors, and each is stored as the number of its nearest codeword.
 
-What is encoded is the residual to the centroid for l2 and cosine, the vector itself for dot; the nearest codeword is
-the nearest by l2 under every metric. The column `__pq_code` has one byte per sub-vector at 8 bits; at 4 bits byte j
-holds sub-vector 2j in its low and 2j+1 in its high half. With `transposed`, as pylance writes it, the bytes of a
-partition of n rows lie column by column, `[bytes][n]`, cut into n rows again.
+For l2 and cosine the residual to the centroid is encoded, for dot the vector itself; the nearest codeword is the
+nearest by l2 under every metric. The column `__pq_code` has one byte per sub-vector at 8 bits; at 4 bits byte j holds
+sub-vector 2j in its low and 2j+1 in its high half. With `transposed`, as pylance writes it, the bytes of a partition of
+n rows are stored column by column, `[bytes][n]`, and cut into n rows again.
 
 `storage_metadata` is `{"codebook_position": global buffer, "nbits", "num_sub_vectors", "dimension",
-"codebook_tensor": [], "transposed"}`, every key needed. The codebook's tensor says shape `[2^nbits, D]`, but its bytes
-are `[m][2^nbits][D / m]`. Older writers have it inside the metadata, as the bytes of `codebook_tensor`, leave out
-`transposed` where codes are not; the seed has a tensor of shape `[2^nbits, m, D / m]` with its values in that order.
+"codebook_tensor": [], "transposed"}`, every key is required. The codebook's tensor has the shape `[2^nbits, D]`, but
+its bytes are `[m][2^nbits][D / m]`. Older writers store it inside the metadata, as the bytes of `codebook_tensor`, and
+omit `transposed` if codes are not; the seed has a tensor of shape `[2^nbits, m, D / m]` with its values in that order.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ProductQuantizer(QuantizerBase):
         max_iters: int = 50,
         seed: int = 0,
     ) -> Self:
-        """k-means in each sub-space, in at most so many full passes over the sample."""
+        """k-means in each sub-space, in at most `max_iters` full passes over the sample."""
         check_shape(ivf.dim, num_sub_vectors, num_bits)
         parts = np.split(cls.targets(sample, ivf), num_sub_vectors, axis=1)
         words = [train_codebook(part, num_bits, max_iters=max_iters, seed=seed + i) for i, part in enumerate(parts)]
@@ -112,7 +112,7 @@ class ProductQuantizer(QuantizerBase):
 
     @staticmethod
     def targets(sample: Vectors, ivf: Ivf) -> Floats:
-        """What is encoded of vectors, and so what codebooks are trained on."""
+        """The encoded part of vectors, on which codebooks are trained."""
         return _targets(sample, ivf.metric, ivf.centroids, ivf.assign(sample)[0])
 
     def fields(self) -> list[pa.Field]:
@@ -181,7 +181,7 @@ class ProductQuantizer(QuantizerBase):
 
     @property
     def lists_searchable(self) -> bool:
-        """faiss subtracts centroids in float32, the format in the column's type."""
+        """faiss subtracts centroids in float32, but the format does so in the column's type."""
         return not self.metric.by_l2 or self.codebook.dtype != np.float16
 
     def search_lists(

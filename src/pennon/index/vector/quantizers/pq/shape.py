@@ -1,4 +1,4 @@
-"""The shape of PQ codes: sub-vectors and bits as asked for, as in the codebook given, or by default."""
+"""The shape of PQ codes: sub-vectors and bits from the options, from a given codebook, or by default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pennon.index.vector.vectors import Vectors, as_floats
 
 BITS = (4, 8)
 DEFAULT_BITS = 8
-# Each codeword is trained on so many vectors.
+# The number of training vectors per codeword.
 SAMPLES_PER_CODEWORD = 256
 
 
@@ -28,7 +28,7 @@ def code_shape(options: CodeOptions, dim: int, element: np.dtype[Any]) -> CodeSh
 
 
 def check_shape(dim: int, num_sub_vectors: int, num_bits: int) -> None:
-    """InvalidArgument, a ValueError, when no such quantizer can be."""
+    """Raises InvalidArgument, a ValueError, for an impossible shape."""
     if num_bits not in BITS:
         raise InvalidArgument(f"PQ codes have 4 or 8 bits, not {num_bits}")
     if num_sub_vectors < 1 or dim % num_sub_vectors:
@@ -41,7 +41,7 @@ def check_shape(dim: int, num_sub_vectors: int, num_bits: int) -> None:
 
 
 def _default_sub_vectors(dim: int, bits: int) -> int:
-    """Sub-vectors of 16 dimensions as pylance has them, of fewer where 16 does not divide."""
+    """Sub-vectors of 16 dimensions as in pylance, or of fewer if 16 does not divide the dimension."""
     for width in (16, 8, 4, 2, 1):
         if dim % width == 0 and (bits == 8 or dim // width % 2 == 0):
             return dim // width
@@ -54,11 +54,11 @@ def _given_codebook(options: CodeOptions, dim: int, element: np.dtype[Any]) -> V
     codebook = as_floats(options.pq_codebook, "pq_codebook", element)
     subs, bits = options.num_sub_vectors, options.num_bits
     if codebook.ndim == 2 and subs and codebook.size % (subs * dim) == 0:
-        # As one row per codeword of each sub-space, the shape of an Arrow array of them.
+        # One row per codeword of each sub-space, as in an Arrow array of codewords.
         codebook = codebook.reshape(subs, -1, dim // subs)
     if codebook.ndim != 3 or codebook.shape[0] * codebook.shape[2] != dim or codebook.shape[1] not in (16, 256):
         raise InvalidArgument(
-            f"pq_codebook has the shape {codebook.shape}", "Give [num_sub_vectors, 2^num_bits, width] floats"
+            f"pq_codebook has the shape {codebook.shape}", "Pass [num_sub_vectors, 2^num_bits, width] floats"
         )
     check_shape(dim, codebook.shape[0], codebook.shape[1].bit_length() - 1)
     if subs not in (None, codebook.shape[0]) or (bits is not None and 1 << bits != codebook.shape[1]):

@@ -1,11 +1,11 @@
-"""The extra bits of multi-bit RaBitQ: on which scale a vector's magnitudes fit the grid best.
+"""The extra bits of multi-bit RaBitQ: finds the scale at which a vector's magnitudes fit the grid best.
 
 With a the magnitudes of a vector of length 1, the grid point at scale t is floor(t a) + 1/2, capped at 2^bits - 1/2.
-The best scale has the smallest angle between the two. The largest worth a look is (2^bits + 9) / max(a), and the best
-is rarely found below a fraction of it. pylance follows the angle over every scale at which some level changes; but the
-optimum is flat: a few scales over the whole stretch and a few more around the best of them come within 0.5% of its
-error (1 - cos) at the usual 4 extra bits, in a third of the time or less. Any scale is valid, since the factors that
-turn a code into distances follow the code.
+The best scale has the smallest angle between the two. The largest scale to consider is (2^bits + 9) / max(a), and the
+best is rarely below a certain fraction of it. pylance computes the angle at every scale at which some level changes;
+but the optimum is flat: a few scales over the whole range and a few more around the best of them come within 0.5% of
+its error (1 - cos) at the usual 4 extra bits, in a third of the time or less. Any scale is valid, since the factors
+that turn a code into distances follow the code.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 
 from pennon.index.vector.vectors import Codes, Floats
 
-# By number of extra bits. Below these fractions of the largest scale the best one is rarely found.
+# By number of extra bits: the best scale is rarely below this fraction of the largest.
 STARTS = np.array([0.0, 0.15, 0.20, 0.52, 0.59, 0.71, 0.75, 0.77, 0.81], dtype=np.float32)
 BEYOND = 10
 ROUNDING = np.float32(1e-5)
 
-# Scales tried over the whole stretch, and between the best of them and its neighbors.
+# The number of scales tried over the whole range, and between the best of them and its neighbors.
 COARSE, FINE = 9, 3
 
 # Elements at a time: every scale is a pass over them, which should stay in the processor's caches.
@@ -37,10 +37,10 @@ def extra_codes(turned: Floats, bits: int) -> Codes:
 
 
 def _grid_points(magnitudes: Floats, bits: int) -> Floats:
-    """The angle does not depend on the length, so neither do the scales: they follow the largest magnitude."""
+    """The angle does not depend on the length, so the scales do not either: they depend on the largest magnitude."""
     top = np.float32((1 << bits) - 1)
     peaks = magnitudes.max(axis=1)
-    # A vector of length 0 is its own centroid: any code will do, its factors are 0.
+    # A vector of length 0 is its own centroid: any code is valid, its factors are 0.
     largest: Floats = np.divide(top + BEYOND, np.where(peaks > 0, peaks, 1), dtype=np.float32)
     scratch = np.empty_like(magnitudes)
     fractions = np.linspace(STARTS[bits] or 1 / COARSE, 1, COARSE, dtype=np.float32)

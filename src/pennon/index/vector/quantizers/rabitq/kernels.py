@@ -1,54 +1,35 @@
-"""One query against a partition of RaBitQ codes, as machine code: numpy would pass over the rows many times.
+"""Compiled kernels to compare one query with a partition of RaBitQ codes: numpy would need many passes over the rows.
 
-A first look at all rows takes signs only, and the query's items as numbers of a few bits: all there is to do is to
-count the bits that rows share with each plane of such bits, which processors do for several rows at once. Rows that may
-be among the nearest are then measured: signs a byte at a time, by a table of what the query's items sum up to for every
-byte; other codes by their numbers. The best so far are a heap, the worst of them first, which goes on from partition to
-partition.
+A first pass over all rows uses signs only, and the query's items as numbers of a few bits: it only counts the bits that
+rows share with each bit plane, which processors do for several rows at once. Rows that may be among the nearest are
+then measured: signs a byte at a time, by a table with the sum of the query's items for every byte; other codes by their
+numbers. The best so far are kept in a heap, the worst of them first, across partitions.
 
-Importing this compiles it, unless an earlier process has left the outcome on disk: a few seconds.
+Importing this compiles it, unless an earlier process has cached the result on disk: a few seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numba.extending import intrinsic
-from numba.types import Array, float32, int64, none, uint8, uint16, uint32, uint64
 from numba.types import bool_ as boolean
+from numba.types import float32, int64, none, uint8, uint16, uint32, uint64
 
+from pennon.index.compiled import compiled, given
 from pennon.index.vector.vectors import Codes, Floats, Mask, Numbers, Positions, Words
 
-# The items of a query are numbers of so many bits in a first look.
+# The number of bits of a query's items in the first pass.
 PLANES = 6
 
 
-def _given(item: Any, dimensions: int) -> Any:
-    return Array(item, dimensions, "C", readonly=True)
-
-
-_FLOATS, _TABLE, _WORDS, _MASK = _given(float32, 1), _given(float32, 2), _given(uint64, 2), _given(boolean, 1)
+_FLOATS, _TABLE, _WORDS, _MASK = given(float32, 1), given(float32, 2), given(uint64, 2), given(boolean, 1)
 _LOOK = _WORDS, _TABLE, _WORDS, _FLOATS, _FLOATS, _MASK, float32[::1]
 _HEAP = float32[::1], int64[::1]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _compiled(*signatures: Any) -> Callable[[F], F]:
-    """For the given types. Sums may be taken in any order; nothing is assumed of infinities and NaNs, which are among
-    the numbers."""
-    options = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
-
-    def compile_(function: F) -> F:
-        try:
-            return njit(list(signatures), cache=True, **options)(function)
-        except RuntimeError:  # there is no place to keep it: every process compiles it again
-            return njit(list(signatures), **options)(function)
-
-    return compile_
+# Sums may be computed in any order; nothing is assumed about infinities and NaNs, which do occur.
+ANY_ORDER = frozenset({"reassoc", "contract", "nsz"})
 
 
 @intrinsic
@@ -59,15 +40,15 @@ def _bits(_: Any, word: Any) -> Any:
     return word(word), generate
 
 
-@_compiled(uint32(*[uint64] * 4))
-def _weighed(a: np.uint64, b: np.uint64, c: np.uint64, first: np.uint64) -> np.uint32:
-    """The bits of three words, weighed by powers of two."""
+@compiled(uint32(*[uint64] * 4), fastmath=ANY_ORDER)
+def _weighted(a: np.uint64, b: np.uint64, c: np.uint64, first: np.uint64) -> np.uint32:
+    """The bit counts of three words, weighted by powers of two."""
     return np.uint32((_bits(a) + (_bits(b) << np.uint64(1)) + (_bits(c) << np.uint64(2))) << first)
 
 
-@_compiled(none(float32[::1], float32))
+@compiled(none(float32[::1], float32), fastmath=ANY_ORDER)
 def _lower_worst(values: Floats, value: np.float32) -> None:
-    """In a heap whose first value is the largest."""
+    """Replace the first, largest value of a heap."""
     at = 0
     while 2 * at + 1 < len(values):
         child = 2 * at + 1
@@ -80,9 +61,9 @@ def _lower_worst(values: Floats, value: np.float32) -> None:
     values[at] = value
 
 
-@_compiled(none(*_HEAP, float32, int64))
+@compiled(none(*_HEAP, float32, int64), fastmath=ANY_ORDER)
 def _replace_worst(values: Floats, keys: Positions, value: np.float32, key: int) -> None:
-    """As `_lower_worst`, of values with keys."""
+    """As `_lower_worst`, for values with keys."""
     at = 0
     while 2 * at + 1 < len(values):
         child = 2 * at + 1
@@ -95,15 +76,15 @@ def _replace_worst(values: Floats, keys: Positions, value: np.float32, key: int)
     values[at], keys[at] = value, key
 
 
-@_compiled(float32[::1](*_LOOK))
-def _first_look(
+@compiled(float32[::1](*_LOOK), fastmath=ANY_ORDER)
+def _lower_bounds(
     signs: Words, factors: Floats, planes: Words, query: Floats, place: Floats, allowed: Mask, highs: Floats
 ) -> Floats:
-    """What the distance of each row is at least, infinite where it is not allowed; an empty mask allows all.
+    """A lower bound on the distance of each row, infinite if it is not allowed; an empty mask allows all.
 
-    `signs` and `planes` have a row for each word of a code. `query` has the number 0 stands for and the step between
-    numbers, half the sum of the items, and how far rounding may shift a product; `place` the slope and shift of this
-    partition and the weight of errors; `highs` is a heap of the least that distances are at most.
+    `signs` and `planes` have a row for each word of a code. `query` has the value of number 0 and the step between
+    numbers, half the sum of the items, and the maximum error of a product by rounding; `place` the slope and shift of
+    this partition and the weight of errors; `highs` is a heap of the smallest upper bounds on distances.
     """
     rows = signs.shape[1]
     ones, shared = np.zeros(rows, np.uint32), np.zeros(rows, np.uint32)
@@ -113,8 +94,8 @@ def _first_look(
         for row in range(rows):
             sign = signs[word, row]
             ones[row] += np.uint32(_bits(sign))
-            low = _weighed(sign & a, sign & b, sign & c, np.uint64(0))
-            shared[row] += low + _weighed(sign & d, sign & e, sign & f, np.uint64(3))
+            low = _weighted(sign & a, sign & b, sign & c, np.uint64(0))
+            shared[row] += low + _weighted(sign & d, sign & e, sign & f, np.uint64(3))
     lows, tops = np.empty(rows, np.float32), np.empty(rows, np.float32)
     base, step, half, rounding = query[0], query[1], query[2], query[3]
     slope, shift, weight = place[0], place[1], place[2]
@@ -135,7 +116,7 @@ def _first_look(
     return lows
 
 
-@_compiled(float32(_given(uint8, 1), _TABLE))
+@compiled(float32(given(uint8, 1), _TABLE), fastmath=ANY_ORDER)
 def _sum(code: Codes, table: Floats) -> np.float32:
     total = np.float32(0)
     for byte in range(len(code)):
@@ -143,7 +124,7 @@ def _sum(code: Codes, table: Floats) -> np.float32:
     return total
 
 
-@_compiled(none(*_LOOK, _given(uint8, 2), _TABLE, _TABLE, float32, int64, *_HEAP))
+@compiled(none(*_LOOK, given(uint8, 2), _TABLE, _TABLE, float32, int64, *_HEAP), fastmath=ANY_ORDER)
 def nearest_signs(
     signs: Words,
     sign_factors: Floats,
@@ -160,8 +141,9 @@ def nearest_signs(
     values: Floats,
     keys: Positions,
 ) -> None:
-    """Puts the nearest rows into the heap, with keys that count from `first`, after a first look at them."""
-    lows = _first_look(signs, sign_factors, planes, query, place, allowed, highs)
+    """Put the nearest rows into the heap, with keys that count from `first`, after a pass that computes lower
+    bounds."""
+    lows = _lower_bounds(signs, sign_factors, planes, query, place, allowed, highs)
     for row in range(len(codes)):
         if lows[row] <= highs[0] and lows[row] < values[0]:
             distance = (_sum(codes[row], table) - middle) * factors[1, row] + factors[0, row] * place[0] + place[1]
@@ -169,7 +151,10 @@ def nearest_signs(
                 _replace_worst(values, keys, distance, first + row)
 
 
-@_compiled(*(none(*_LOOK, _given(item, 2), _TABLE, _FLOATS, float32, int64, *_HEAP) for item in (uint8, uint16)))
+@compiled(
+    *(none(*_LOOK, given(item, 2), _TABLE, _FLOATS, float32, int64, *_HEAP) for item in (uint8, uint16)),
+    fastmath=ANY_ORDER,
+)
 def nearest_numbers(
     signs: Words,
     sign_factors: Floats,
@@ -186,8 +171,8 @@ def nearest_numbers(
     values: Floats,
     keys: Positions,
 ) -> None:
-    """As `nearest_signs`, of codes with a number per dimension."""
-    lows = _first_look(signs, sign_factors, planes, query, place, allowed, highs)
+    """As `nearest_signs`, for codes with a number per dimension."""
+    lows = _lower_bounds(signs, sign_factors, planes, query, place, allowed, highs)
     for row in range(len(codes)):
         if lows[row] <= highs[0] and lows[row] < values[0]:
             product = np.float32(0)

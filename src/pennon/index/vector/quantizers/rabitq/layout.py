@@ -1,9 +1,9 @@
-"""How the codes of RaBitQ lie in their columns.
+"""The byte layout of RaBitQ codes in their columns.
 
 `_rabit_codes` has one bit per dimension, dimension i in bit i % 8 of byte i // 8. Packed, as pylance does, the bytes
-of a partition are rearranged in blocks of 32 rows for its vector instructions: per byte of the code come 16 bytes with
-the low halves of the block's rows and 16 with the high halves, byte j of each holding row ORDER[j] in its low and row
-ORDER[j] + 16 in its high half. Rows beyond the last whole block follow byte by byte, `[bytes][rows]`.
+of a partition are rearranged in blocks of 32 rows for its vector instructions: per byte of the code there are 16 bytes
+with the low halves of the block's rows and 16 with the high halves, byte j of each holding row ORDER[j] in its low and
+row ORDER[j] + 16 in its high half. Rows beyond the last whole block follow byte by byte, `[bytes][rows]`.
 
 `__blocked_ex_codes` has the further 1 to 8 bits of multi-bit codes. It cuts the dimensions into blocks of 64, zero
 padded, of 8 bytes per bit. With v[i] the value of dimension i of a block, k = 0..3 its run of 16 dimensions and
@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from pennon.index.vector.vectors import Codes
 
-# numpy's stubs take a shift by a plain number for a signed integer.
+# numpy's stubs type a shift by a plain number as a signed integer.
 Bytes = npt.NDArray[Any]
 
 BLOCK_ROWS = 32
@@ -96,7 +96,7 @@ def unpack_stream(stream: Codes, bits: int, dim: int) -> Codes:
 
 
 def _pack_low(runs: Bytes, bits: int) -> Bytes:
-    """[blocks, 4 runs, 16] of values without their top bit where that one has a plane of its own."""
+    """[blocks, 4 runs, 16] of values, without their top bit if it has a separate plane."""
     first, second, third, fourth = (runs[:, k] for k in range(4))
     if bits == 1:
         return np.packbits(runs.reshape(-1, BLOCK), axis=1, bitorder="little")

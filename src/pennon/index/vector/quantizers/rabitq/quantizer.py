@@ -1,14 +1,14 @@
-"""RQ (RaBitQ): the residual to the centroid is rotated, and of every dimension 1 to 9 bits are kept: the sign, and with
-more bits the magnitude on a grid whose scale is chosen for each vector. Per row a few factors make inner products with
+"""RQ (RaBitQ): the residual to the centroid is rotated, and 1 to 9 bits of every dimension are kept: the sign, and with
+more bits the magnitude on a grid whose scale is chosen for each vector. A few factors per row turn inner products with
 the grid into distances, without bias.
 
 Columns: `_rabit_codes` (signs), `__add_factors`, `__scale_factors`, `__error_factors`, and with more than one bit
-`__blocked_ex_codes`, `__add_factors_ex`, `__scale_factors_ex`; `rabitq_layout` has the bytes.
+`__blocked_ex_codes`, `__add_factors_ex`, `__scale_factors_ex`; `layout` describes the bytes.
 
 `storage_metadata` is `{"rotate_mat_position": null | global buffer, "fast_rotation_signs": [bytes] | null,
 "rotation_type": "fast" | "matrix", "code_dim": D, "num_bits", "packed", "query_estimator": "raw_query"}`. The older
 form `{"rotate_mat_position", "num_bits": 1, "packed"}` is a matrix rotation with the estimator "residual_query", which
-rotates the query's residual instead of the query and knows signs, add and scale only.
+rotates the query's residual instead of the query and uses only signs, add and scale.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, list_t
 SIGNS = "_rabit_codes"
 ADD, SCALE, ERROR = "__add_factors", "__scale_factors", "__error_factors"
 EXTRA, ADD_EXTRA, SCALE_EXTRA = "__blocked_ex_codes", "__add_factors_ex", "__scale_factors_ex"
-EXTRA_STREAM = "__ex_codes"  # what older writers have in place of the blocked codes
+EXTRA_STREAM = "__ex_codes"  # the column of older writers instead of the blocked codes
 
 RAW_QUERY, RESIDUAL_QUERY = "raw_query", "residual_query"
 MAX_BITS = 9
@@ -58,7 +58,7 @@ CONFIDENCE = 1.9
 @dataclass(frozen=True, eq=False)
 class RabitQuantizer(QuantizerBase):
     name: ClassVar[str] = "RQ"
-    index_version: ClassVar[int] = 2  # which older readers must not touch
+    index_version: ClassVar[int] = 2  # older readers must not use it
     details_field: ClassVar[str] = "rq"
     scanned_queries: ClassVar[int] = Estimator.scanned_queries
 
@@ -143,7 +143,7 @@ class RabitQuantizer(QuantizerBase):
             values = unpack_stream(plain.pop(EXTRA_STREAM), self.extra_bits, self.dim)
             plain[EXTRA] = pack_blocked(values, self.extra_bits)
         if not self.extra_bits and self.estimator == RAW_QUERY and ERROR not in plain:
-            # Nobody looks at the error of 1-bit codes, and older writers left it out.
+            # The error of 1-bit codes is not used, and older writers omit it.
             plain[ERROR] = np.zeros(len(plain[ADD]), dtype=np.float32)
         return plain
 
@@ -172,7 +172,7 @@ class RabitQuantizer(QuantizerBase):
         return cls(ivf.metric, rotation, int(metadata["num_bits"]), estimator, bool(metadata["packed"]))
 
     def prepare(self, queries: Vectors) -> Floats:
-        """The query and, beside it, the rotated query: rotating is dear enough to be done once for all partitions."""
+        """The query followed by the rotated query: rotating is expensive, so it is done once for all partitions."""
         plain = queries.astype(np.float32, copy=False)
         return np.concatenate([plain, self.rotation.apply_to_queries(plain)], axis=1)
 
@@ -218,7 +218,7 @@ class RabitQuantizer(QuantizerBase):
     def _factors(
         self, turned: Floats, lengths: Floats, centres: Floats, grid: Floats, add: str, scale: str
     ) -> dict[str, Floats]:
-        """What turns t = grid·query into a distance: t * scale + add + the centroid's own share."""
+        """The factors that turn t = grid·query into a distance: t * scale + add + the share of the centroid."""
         ratio = _ratio(lengths, _dots(turned, grid))
         correction = ratio * _dots(centres, grid)
         if self.metric.by_l2:
@@ -262,5 +262,5 @@ def _dots(left: Floats, right: Floats) -> Floats:
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """0 where the denominator is: a vector that equals its centroid."""
+    """0 if the denominator is 0: a vector that equals its centroid."""
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator != 0)

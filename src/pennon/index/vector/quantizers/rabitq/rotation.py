@@ -5,7 +5,7 @@ ceil(D / 8) bytes, dimension i in bit i % 8 of byte i // 8. With t the largest p
 round transforms all dimensions if t = D; otherwise the first t dimensions in even rounds and the last t in odd ones,
 and then replaces the halves (a, b) of the vector by (a + b, a - b). Older indices store the rotation as a matrix.
 
-Up to some hundred dimensions the matrix that these steps amount to is faster than the steps.
+Up to a few hundred dimensions, the matrix of these steps is faster than the steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pennon.index.vector.ivf import Model
 from pennon.index.vector.vectors import Floats, Vectors, row_chunks
 
 ROUNDS = 4
-# Up to here a matrix product, which grows with the dimension, takes less time a vector than the steps.
+# Up to this dimension a matrix product takes less time per vector than the steps.
 MATRIX_DIM = 512
 
 
@@ -39,7 +39,7 @@ class FastRotation(Model):
 
     @cached_property
     def matrix(self) -> Floats:
-        """What the rotation makes of each axis, as columns."""
+        """The rotated axes as columns."""
         return np.ascontiguousarray(self._turn(np.eye(self.dim)).T, dtype=np.float32)
 
     def apply(self, vectors: Vectors) -> Floats:

@@ -1,0 +1,110 @@
+"""The commands that search texts, alone and together with vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pennon.cli import render
+from pennon.cli.command import verb
+from pennon.cli.completion import complete_column
+from pennon.cli.options import names, on_table, output_option
+from pennon.cli.query_vector import query_vector
+from pennon.errors import InvalidArgument
+from pennon.table import Table
+
+ALL = "*"
+
+
+@verb(
+    "search-text",
+    example='pennon search-text articles.lance body "range partitioned index" --k 5 --columns id,title',
+)
+@on_table
+@click.argument("column", shell_complete=complete_column)
+@click.argument("query")
+@click.option("--k", type=int, default=10, show_default=True, help="Rows to find.")
+@click.option("--operator", type=click.Choice(["or", "and"]), help="Whether one word is enough.  [default: or]")
+@click.option("--fuzziness", type=int, help="Also find words within this edit distance.  [default: 0]")
+@click.option("--max-expansions", type=int, help="Near words to find at most.  [default: 50]")
+@click.option("--prefix-length", type=int, help="Leading characters in which near words do not differ.  [default: 0]")
+@click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option("--columns", help="Columns to show: a,b,c.  [default: all]")
+@click.option("--explain", "explained", is_flag=True, help="Show how it would run, and stop.")
+@click.option("--analyze", is_flag=True, help="Show how it ran.")
+@output_option
+def search_text(
+    table: Table,
+    column: str,
+    query: str,
+    k: int,
+    filter_: str | None,
+    columns: str | None,
+    explained: bool,
+    analyze: bool,
+    output: str,
+    **options: Any,
+) -> None:
+    """Show the rows of the table at URI whose text in COLUMN matches QUERY best. A QUERY in double quotes is a phrase.
+    COLUMN may be several, a,b; or * for all that have an inverted index."""
+    options = {name: value for name, value in options.items() if value is not None}
+    options |= {"filter": filter_, "columns": names(columns)}
+    if explained or analyze:
+        explanation = table.explain_search_text(_columns(column), query, k, analyze=analyze, **options)
+        render.print_explanation(explanation, output)
+        return
+    rows = table.search_text(_columns(column), query, k, **options)
+    render.print_found(rows) if output == "json" else render.print_rows(rows)
+
+
+@verb(
+    "search-hybrid",
+    example='pennon search-hybrid articles.lance embedding body "range index" --like "id = 42" --columns id,title',
+)
+@on_table
+@click.argument("vector_column", shell_complete=complete_column)
+@click.argument("text_column", shell_complete=complete_column)
+@click.argument("text")
+@click.option("--vector", metavar="JSON|@FILE", help="The vector: a JSON list, or a file of JSON or .npy.")
+@click.option("--like", metavar="FILTER", help="Take the vector of the first row this selects.")
+@click.option("--k", type=int, default=10, show_default=True, help="Rows to find.")
+@click.option("--fusion", type=click.Choice(["rrf", "linear"]), default="rrf", show_default=True, help="How to fuse.")
+@click.option("--weights", metavar="V,T", help="Weights of vectors and text.  [default: 1,1; for linear 0.7,0.3]")
+@click.option("--candidates", type=int, help="Rows that each of the two searches finds.  [default: k]")
+@click.option("--filter", "filter_", help="SQL condition on the rows.")
+@click.option("--columns", help="Columns to show: a,b,c.  [default: all but VECTOR_COLUMN]")
+@output_option
+def search_hybrid(
+    table: Table,
+    vector_column: str,
+    text_column: str,
+    text: str,
+    vector: str | None,
+    like: str | None,
+    k: int,
+    weights: str | None,
+    filter_: str | None,
+    columns: str | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Show the rows of the table at URI that are best by a vector and by TEXT together."""
+    query = query_vector(table, vector_column, vector, like)
+    shown = names(columns) or [name for name in table.schema.names if name != vector_column]
+    options |= {"filter": filter_, "columns": shown, "weights": _numbers(weights)}
+    rows = table.search_hybrid((vector_column, query), (_columns(text_column), text), k, **options)
+    render.print_found(rows) if output == "json" else render.print_rows(rows)
+
+
+def _columns(text: str) -> list[str] | None:
+    return None if text == ALL else names(text)
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise InvalidArgument(f"--weights {text!r} are not numbers", "Write --weights 0.7,0.3") from None

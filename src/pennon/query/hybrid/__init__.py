@@ -1,0 +1,1 @@
+"""Searches for vectors and words at once, whose results are fused."""

@@ -1,0 +1,123 @@
+"""A text search from the request to its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pennon.errors import InvalidArgument
+from pennon.index.inverted.search.compound import TextSearch
+from pennon.index.inverted.search.hits import Hits
+from pennon.index.threads import cores
+from pennon.query.catalog import Catalog, UnusableSegment
+from pennon.query.search.prefilter import Prefilter, ScanPart
+from pennon.query.search.result_table import rows_table
+from pennon.query.text.column_search import ColumnSearch
+from pennon.query.text.request import SCORE, TextColumnsLike, TextLike, TextQuestion, TextRequest, read_question
+from pennon.query.text.scanned import ScannedTexts
+from pennon.query.text.source import TextSource, exclude, find_source
+from pennon.query.text.wanted import WantedTerms, leaves_on
+
+
+@dataclass
+class TextTrace:
+    """What a search did."""
+
+    columns: dict[str, ColumnSearch] = field(default_factory=dict[str, ColumnSearch])
+    prefilter: Prefilter | None = None
+    rows_selected: int | None = None  # by the filter, in covered fragments
+
+
+def search_text(
+    catalog: Catalog, request: TextRequest, column: TextColumnsLike, query: TextLike, options: Mapping[str, Any]
+) -> pa.Table:
+    """The rows that match a query best, the best first."""
+    question = read_question(catalog.snapshot, request, column, [query], options)
+    [found], _ = find_texts(catalog, question)
+    return text_table(catalog, request, [found], many=False)
+
+
+def search_text_batch(
+    catalog: Catalog,
+    request: TextRequest,
+    column: TextColumnsLike,
+    queries: Any,
+    options: Mapping[str, Any],
+) -> pa.Table:
+    """The best rows of many queries at once, numbered by the column `query_index`."""
+    if isinstance(queries, str | Mapping) or not hasattr(queries, "__iter__"):
+        raise InvalidArgument(f"search_text_batch takes a list of queries, not {queries!r}", "For one use search_text")
+    given = queries.to_pylist() if isinstance(queries, pa.Array | pa.ChunkedArray) else list(queries)
+    question = read_question(catalog.snapshot, request, column, given, options)
+    found, _ = find_texts(catalog, question)
+    return text_table(catalog, request, found, many=True)
+
+
+def text_table(catalog: Catalog, request: TextRequest, found: Sequence[Hits], *, many: bool) -> pa.Table:
+    """The rows of all queries one after another, each query's by rank."""
+    addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(hits.row_ids for hits in found)])
+    scores = np.concatenate([np.empty(0, dtype=np.float32), *(hits.scores for hits in found)])
+    counts = np.array([len(hits) for hits in found], dtype=np.int64) if many else None
+    return rows_table(catalog.snapshot, request, addresses, {SCORE: pa.array(scores, pa.float32())}, counts)
+
+
+def find_texts(catalog: Catalog, question: TextQuestion) -> tuple[list[Hits], TextTrace]:
+    """Rows by address, the best first, of each query. Segments that turn out unusable are left out, and the search
+    starts over."""
+    while True:
+        try:
+            trace = plan_columns(catalog, question)
+            return _search(question, trace), trace
+        except UnusableSegment as unusable:
+            exclude(catalog, unusable)
+
+
+def usable_columns(catalog: Catalog, question: TextQuestion) -> dict[str, TextSource]:
+    """Where each column's words are found, without the segments that turn out unusable when they are opened."""
+    while True:
+        try:
+            return {name: find_source(catalog, column) for name, column in question.columns.items()}
+        except UnusableSegment as unusable:
+            exclude(catalog, unusable)
+
+
+def plan_columns(catalog: Catalog, question: TextQuestion) -> TextTrace:
+    """Finds out what the filter selects, and reads the rows that no index covers."""
+    request, snapshot = question.request, catalog.snapshot
+    trace = TextTrace()
+    if request.filter is not None:
+        trace.prefilter = Prefilter.of(catalog, request.filter)
+    for name, column in question.columns.items():
+        source = find_source(catalog, column)
+        found = trace.columns[name] = ColumnSearch(snapshot, source)
+        leaves = leaves_on(name, question.queries)
+        prefilter = trace.prefilter
+        if prefilter is not None and source.covered:
+            found.chosen = prefilter.addresses(source.covered)
+            trace.rows_selected = max(trace.rows_selected or 0, len(found.chosen))
+        if source.scanned and not request.fast_search:
+            parts = [ScanPart(source.scanned)] if prefilter is None else prefilter.parts(source.scanned)
+            wanted = WantedTerms(source.params, leaves)
+            found.scanned = ScannedTexts.read(snapshot, column, source.params, parts, wanted)
+        if len(question.queries) > 1:
+            found.load(leaves)
+    return trace
+
+
+def _search(question: TextQuestion, trace: TextTrace) -> list[Hits]:
+    """Kernels release the interpreter, so many queries are divided among the cores."""
+    first, k = next(iter(trace.columns), ""), question.request.k
+
+    def best(query: Any) -> Hits:
+        return TextSearch(trace.columns, first).best(query, k).after(question.request.offset)
+
+    threads = min(cores(), len(question.queries))
+    if threads <= 1:
+        return [best(query) for query in question.queries]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(best, question.queries))
