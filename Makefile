@@ -34,10 +34,10 @@ demo: java $(STAMP) ## Build indices on tables of several fragments and query th
 	@$(BIN)/pennon demo $(ARGS)
 
 # Lint runs next to the tests, of which many wait: -j 2 starts both.
-check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: two minutes
+check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: some minutes
 	@$(MAKE) --no-print-directory -j 2 lint tests-in-process
 
-test: java $(STAMP) ## Lint, types and tests, side by side (ARGS="-k lookup" goes to pytest): ten minutes
+test: java $(STAMP) ## Lint, types and tests, side by side (ARGS="-k lookup" goes to pytest): about twenty minutes
 	@$(MAKE) --no-print-directory -j 2 lint tests-all
 
 tests-in-process: $(STAMP)
