@@ -21,6 +21,7 @@ from bench import (
     query,
     scalar_build,
     text_build,
+    text_search,
     vector_build,
     vector_memory,
     vector_recall,
@@ -51,6 +52,7 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "growth": growth.growth,
     "limits": limits.limits,
     "text-build": text_build.text_build,
+    "text-search": text_search.text_search,
 }
 
 

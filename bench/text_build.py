@@ -1,7 +1,7 @@
 """Building and merging inverted indices: Pennon on Spark `local[2]`, warm, against pylance, on copies of one table.
 
-`PENNON_BENCH_TEXT` may name a Parquet file with a column `text`; else text is drawn from made-up words whose
-frequencies are like those of a language.
+`PENNON_BENCH_TEXT` and `PENNON_BENCH_LINES` may name Parquet files with a column `text`, of paragraphs and of short
+lines; else text is drawn from made-up words whose frequencies are like those of a language.
 """
 
 from __future__ import annotations
@@ -12,49 +12,59 @@ from collections.abc import Callable
 
 import lance
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import pennon
-from bench.harness import Choice, Grid, fresh, report_grids, say
+from bench.harness import Choice, Grid, fresh, peak_memory, report_grids, say
 from bench.timing import TURNS, Timing, interleaved
 
 ROWS, DELTAS = 1_344_796, 8
 FRAGMENTS = 8
 NAME = "text_idx"
 WORDS = 200_000
-HEADER = ("work", "pylance s", "Pennon s", "speed-up")
+LINES = 10_000_000
+HEADER = ("work", "pylance s", "Pennon s", "speed-up", "pylance GiB", "largest worker GiB")
 
 
 def text_build(choice: Choice) -> None:
     """Builds with and without positions, and a merge of 8 deltas."""
     rows, turns = choice.rows or ROWS, choice.turns or TURNS
-    say(f"table of {rows:,} texts")
-    texts, source = _texts(rows)
-    size = int(pc.sum(pc.binary_length(texts)).as_py()) / 2**20
-    master = str(fresh("texts.lance"))
-    lance.write_dataset(pa.table({"text": texts}), master, max_rows_per_file=-(-len(texts) // FRAGMENTS))
     say("starting Spark")
     _warm_up()
-    results = [_race_builds(master, positions, turns) for positions in (False, True)]
-    results += [_race_merges(master, positions, turns) for positions in (False, True)]
+    grids: list[Grid] = []
+    sources: set[str] = set()
+    for count, short in ((rows, False), (LINES * rows // ROWS, True)):
+        say(f"table of {count:,} {'lines' if short else 'texts'}")
+        texts, source = texts_of(count, short)
+        sources.add(source)
+        size = int(pc.sum(pc.binary_length(texts)).as_py()) / 2**20
+        master = str(fresh("texts.lance"))
+        lance.write_dataset(pa.table({"text": texts}), master, max_rows_per_file=-(-len(texts) // FRAGMENTS))
+        results = [_race_builds(master, positions, turns) for positions in (False, True)]
+        if not short:
+            results += [_race_merges(master, positions, turns) for positions in (False, True)]
+        grids.append(Grid(HEADER, results, f"{len(texts):,} {'lines' if short else 'texts'}, {size:.0f} MiB"))
     report_grids(
         "text-build",
-        f"Inverted index, {len(texts):,} texts, {size:.0f} MiB",
-        [Grid(HEADER, results)],
-        note=f"{source}, {FRAGMENTS} fragments, default tokenizer: simple, English stems and stop words.",
+        "Inverted indices",
+        grids,
+        note=f"{' and '.join(sorted(sources))}; {FRAGMENTS} fragments; default tokenizer: simple, English stems and stop"
+        " words. Memory of pylance is what its process holds more than before; a worker's is all that it holds.",
         packages=["numba", "PyStemmer"],
         keep=choice.keep,
     )
 
 
-def _texts(rows: int) -> tuple[pa.Array, str]:
-    path = os.environ.get("PENNON_BENCH_TEXT")
+def texts_of(rows: int, short: bool = False) -> tuple[pa.Array, str]:
+    """Texts, or lines of a few words, and a word on where they come from."""
+    path = os.environ.get("PENNON_BENCH_LINES" if short else "PENNON_BENCH_TEXT")
     if path:
-        return pq.read_table(path, columns=["text"])["text"].combine_chunks()[:rows], "Real text"
+        return pq.read_table(path, columns=["text"])["text"].slice(0, rows).combine_chunks(), "Real text"
     rng = np.random.default_rng(7)
-    lengths = np.maximum(1, rng.lognormal(3.0, 0.9, rows).astype(np.int64))
+    lengths = np.maximum(1, rng.lognormal(1.6 if short else 3.0, 0.9, rows).astype(np.int64))
     letters = rng.integers(97, 123, (WORDS, 12)).astype(np.uint8).tobytes().decode()
     sizes = rng.integers(2, 12, WORDS)
     words = pa.array([letters[12 * n : 12 * n + size] for n, size in enumerate(sizes.tolist())])
@@ -85,7 +95,15 @@ def _race_builds(master: str, positions: bool, turns: int) -> tuple[object, ...]
         dataset.create_scalar_index("text", "INVERTED", name=NAME, replace=True, with_position=positions)
 
     label = f"build, {'with' if positions else 'without'} positions"
-    return _compared(label, interleaved({"pylance": by_pylance, "pennon": by_pennon}, turns))
+    taken = interleaved({"pylance": by_pylance, "pennon": by_pennon}, turns)
+    # In runs of their own: watching takes time.
+    before = psutil.Process().memory_full_info().pss / 2**30
+    with peak_memory() as of_pylance:
+        by_pylance()
+    with peak_memory() as of_pennon:
+        by_pennon()
+    memory = f"{of_pylance.driver - before:.2f}", f"{of_pennon.largest_worker:.2f}"
+    return *_compared(label, taken), *memory
 
 
 def _race_merges(master: str, positions: bool, turns: int) -> tuple[object, ...]:
@@ -107,7 +125,7 @@ def _race_merges(master: str, positions: bool, turns: int) -> tuple[object, ...]
             seconds = interleaved({name: lambda merge=merge, uri=uri: merge(uri)}, 1)
             taken[name] += seconds[name].turns
     label = f"merge of {DELTAS} deltas, {'with' if positions else 'without'} positions"
-    return _compared(label, {name: Timing(tuple(seconds)) for name, seconds in taken.items()})
+    return *_compared(label, {name: Timing(tuple(seconds)) for name, seconds in taken.items()}), "", ""
 
 
 def _compared(label: str, taken: dict[str, Timing]) -> tuple[object, ...]:
