@@ -51,8 +51,8 @@ def text_build(choice: Choice) -> None:
         "text-build",
         "Inverted indices",
         grids,
-        note=f"{' and '.join(sorted(sources))}; {FRAGMENTS} fragments; default tokenizer: simple, English stems and stop"
-        " words. Memory of pylance is what its process holds more than before; a worker's is all that it holds.",
+        note=f"{' and '.join(sorted(sources))}; {FRAGMENTS} fragments; default tokenizer: simple, English stems and"
+        " stop words. Memory of pylance is what its process holds more than before; a worker's is all that it holds.",
         packages=["numba", "PyStemmer"],
         keep=choice.keep,
     )

@@ -50,8 +50,8 @@ def text_search(choice: Choice) -> None:
         "text-search",
         f"Text queries, {rows:,} texts, top {K}",
         [Grid(HEADER, results)],
-        note=f"{source}, {FRAGMENTS} fragments. Words are drawn from texts, so that frequent ones are frequent. Times are"
-        " of one query; those of hybrid queries and batches are of all of them divided by their number.",
+        note=f"{source}, {FRAGMENTS} fragments. Words are drawn from texts, so that frequent ones are frequent. Times"
+        " are of one query; those of hybrid queries and batches are of all of them divided by their number.",
         packages=["numba", "PyStemmer"],
         keep=choice.keep,
     )

@@ -2,11 +2,18 @@
 
 Importing a module of kernels compiles it, unless an earlier process has cached the result on disk. numba takes a second
 to import, so queries that need no kernel import none.
+
+numba's cache holds a kernel together with those that it calls, and compares the source file of the first alone: after
+an upgrade it would go on to run old callees. Here the sources of all modules that a kernel may call into count.
 """
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 from numba import njit
@@ -36,10 +43,46 @@ def compiled(*signatures: Any, fastmath: frozenset[str] = frozenset(), inline: b
     options: dict[str, Any] = {"nogil": True, "fastmath": set(fastmath), "forceinline": inline}
 
     def compile_(function: F) -> F:
-        given_types = (list(signatures),) if signatures else ()
+        kernel: Any
         try:
-            return njit(*given_types, cache=True, **options)(function)
+            kernel = njit(cache=True, **options)(function)
+            kernel._cache._cache_file._source_stamp = sources_digest(function.__module__)
         except RuntimeError:  # no writable cache directory: every process compiles again
-            return njit(*given_types, **options)(function)
+            kernel = njit(**options)(function)
+        for signature in signatures:
+            kernel.compile(signature)
+        if signatures:
+            kernel.disable_compile()
+        return kernel
 
     return compile_
+
+
+@cache
+def sources_digest(module: str) -> str:
+    """Changes with the source of a module and of all modules of this package that it imports, directly or not."""
+    found, left = dict[str, str](), [module]
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
+        found[name] = source_of(name)
+        left += _imports(found[name])
+    text = "\0".join(f"{name}\0{found[name]}" for name in sorted(found))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _imports(source: str) -> list[str]:
+    """The modules of this package that a source imports, or imports names from."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+    return [name for name in found if name in sys.modules and name.partition(".")[0] == __name__.partition(".")[0]]
+
+
+def source_of(module: str) -> str:
+    """Also of a module in an archive."""
+    spec = sys.modules[module].__spec__
+    get_source: Callable[[str], str | None] | None = getattr(spec and spec.loader, "get_source", None)
+    return (get_source and get_source(module)) or ""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pennon.index.inverted.analysis import tables
 from pennon.index.inverted.analysis.analyzer import analyze
+from pennon.index.inverted.analysis.filters import Filters
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.analysis.tokenizers import Tokenizer, texts_of
 from tests.index.inverted.contents import partition_files, tokens_by_row
@@ -53,6 +54,16 @@ def mixed_texts(count: int, seed: int) -> list[str]:
         draw.shuffle(words)
         made.append(draw.choice([" ", ", ", "\u00a0", "\t", "\n"]).join(words))
     return [*made, "", " ", "a", "ab", "abc", "日本", "x" * 39, "x" * 40, "ß" * 20]
+
+
+@pytest.mark.parametrize("language", tables.LANGUAGES)
+def test_few_tokens_are_filtered_as_many_are(language: str) -> None:
+    tokens = sorted({token.encode() for text in mixed_texts(60, seed=11) for token in text.split()})
+    stop_words = sorted(word.encode() for word in tables.stop_words(language))
+    given = pa.array([*tokens, *stop_words, b"\xff\xfe", b"A\xff"], pa.large_binary())
+    for params in (TextParams(language=language), TextParams(language=language, lower_case=False, ascii_folding=False)):
+        filters = Filters(params)
+        assert filters.apply_to_few(given.to_pylist()) == filters.apply(given).to_pylist()
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=repr)

@@ -12,6 +12,7 @@ from pennon.format.addresses import Addresses
 from pennon.format.snapshot import Snapshot
 from pennon.index.inverted.query import Match, Operator, Phrase
 from pennon.index.inverted.scoring import Statistics
+from pennon.index.inverted.search.batch import match_all
 from pennon.index.inverted.search.hits import Hits, joined
 from pennon.index.inverted.search.leaves import Keep, Trace, expanded
 from pennon.index.inverted.segment import Partition
@@ -44,6 +45,17 @@ class ColumnSearch:
         statistics, weights = self._weights([term for group in groups for term in group])
         found = self.scanned.matches(groups, weights, statistics, query.operator is Operator.AND)
         return joined([indexed, found.scaled(query.boost)])
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether the index alone answers."""
+        return self.source.index is not None and bool(self.source.covered) and self.scanned is None
+
+    def match_all(self, queries: Sequence[Match], k: int) -> list[Hits]:
+        """The k best rows of each match, in no order, where the index alone answers and none is fuzzy."""
+        assert self.source.index is not None
+        with self.source.attributing_damage():
+            return [self._located(hits) for hits in match_all(self.source.index, queries, k, self._allowed, self.trace)]
 
     def phrase(self, query: Phrase, k: int | None, keep: Keep | None = None, trace: Trace | None = None) -> Hits:
         """Rows that have the terms at the distances of the query; `InvalidArgument` where no positions are stored."""

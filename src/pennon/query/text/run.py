@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument
+from pennon.index.inverted.query import Match, Query
 from pennon.index.inverted.search.compound import TextSearch
 from pennon.index.inverted.search.hits import Hits
 from pennon.index.threads import cores
@@ -104,20 +105,36 @@ def plan_columns(catalog: Catalog, question: TextQuestion) -> TextTrace:
             parts = [ScanPart(source.scanned)] if prefilter is None else prefilter.parts(source.scanned)
             wanted = WantedTerms(source.params, leaves)
             found.scanned = ScannedTexts.read(snapshot, column, source.params, parts, wanted)
-        if len(question.queries) > 1:
-            found.load(leaves)
     return trace
 
 
 def _search(question: TextQuestion, trace: TextTrace) -> list[Hits]:
-    """Kernels release the interpreter, so many queries are divided among the cores."""
+    """Plain matches of a batch are found together; kernels release the interpreter, so others are divided among the
+    cores."""
     first, k = next(iter(trace.columns), ""), question.request.k
+    found: dict[int, Hits] = {}
+    if k is not None and len(question.queries) > 1:
+        found = _matched_together(question.queries, trace.columns, k)
+    left = [number for number in range(len(question.queries)) if number not in found]
 
-    def best(query: Any) -> Hits:
-        return TextSearch(trace.columns, first).best(query, k).after(question.request.offset)
+    def best(number: int) -> Hits:
+        return TextSearch(trace.columns, first).best(question.queries[number], k)
 
-    threads = min(cores(), len(question.queries))
-    if threads <= 1:
-        return [best(query) for query in question.queries]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(best, question.queries))
+    if len(left) > 1:
+        for name, column in trace.columns.items():
+            column.load(leaves_on(name, [question.queries[number] for number in left]))
+    with ThreadPoolExecutor(cores()) as pool:
+        found |= zip(left, pool.map(best, left) if len(left) > 1 else map(best, left), strict=True)
+    return [found[number].after(question.request.offset) for number in range(len(question.queries))]
+
+
+def _matched_together(queries: Sequence[Query], columns: Mapping[str, ColumnSearch], k: int) -> dict[int, Hits]:
+    """What plain matches in columns with nothing to scan find, by the number of the query."""
+    found: dict[int, Hits] = {}
+    for name, column in columns.items():
+        if column.is_indexed:
+            pairs = [(n, q) for n, q in enumerate(queries) if isinstance(q, Match) and q.column == name]
+            plain = {number: query for number, query in pairs if not query.fuzziness}
+            hits = column.match_all(list(plain.values()), k)
+            found |= {number: its.best(k) for number, its in zip(plain, hits, strict=True)}
+    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument
-from pennon.index.inverted.analysis.filters import Filters
+from pennon.index.inverted.analysis.filters import filters_of
 from pennon.index.inverted.analysis.params import JSON, TEXT, TextParams
 from pennon.index.inverted.analysis.tokenizers import Tokenizer, texts_of
 
@@ -18,6 +18,8 @@ FUZZY_PARAMS = TextParams(
 )
 
 
+# Up to this many tokens are filtered one by one.
+_FEW_TOKENS = 64
 _JSON_TYPES = ("str", "number", "bool", "null")
 
 
@@ -41,7 +43,12 @@ def analyze_all(params: TextParams, texts: Sequence[str]) -> list[list[QueryTerm
         return [_analyze_paths(replace(params, lance_tokenizer=TEXT), text) for text in texts]
     tokenizer = Tokenizer(params)
     tokens = tokenizer.encode(texts_of(pa.array(texts, pa.large_string())))
-    terms: list[str | None] = Filters(params).apply(tokenizer.strings()).to_pylist()
+    distinct, filters = tokenizer.strings(), filters_of(params)
+    terms: list[str | None]
+    if len(distinct) <= _FEW_TOKENS:
+        terms = filters.apply_to_few(distinct.to_pylist())
+    else:
+        terms = filters.apply(distinct).to_pylist()
     places = params.base_tokenizer != "ngram"
     analyzed: list[list[QueryTerm]] = []
     for first, last in zip(tokens.documents[:-1].tolist(), tokens.documents[1:].tolist(), strict=True):

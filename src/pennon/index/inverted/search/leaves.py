@@ -21,7 +21,8 @@ from pennon.index.inverted.segment import InvertedSegment, Partition, PreparedLi
 # Which documents of a partition may be found; None for all.
 Keep = Callable[[Partition], Flags | None]
 
-_DOC_BITS = 32
+# Keys of documents: the number of the partition, then that of the document.
+DOC_BITS = 32
 _ALL = np.empty(0, dtype=np.bool_)
 _NOWHERE = np.empty(0, dtype=np.int64)
 
@@ -142,7 +143,7 @@ class _Search:
         """Documents that have any of the terms."""
         for number, part in enumerate(self._parts):
             if part.lists and len(self._keys):
-                self._check(part, search_any(*self._given(part), number << _DOC_BITS, *self._best))
+                self._check(part, search_any(*self._given(part), number << DOC_BITS, *self._best))
         return self._hits()
 
     def of_all(self, distances: Int64s = _NOWHERE, slop: int = 0) -> Hits:
@@ -153,7 +154,7 @@ class _Search:
                 order = np.array([places[term] for term in self._terms], dtype=np.int64)
                 phrase = (order, distances) if len(distances) > 1 else (_NOWHERE, _NOWHERE)
                 given = self._given(part)
-                self._check(part, search_all(*given, *phrase, slop, number << _DOC_BITS, *self._best))
+                self._check(part, search_all(*given, *phrase, slop, number << DOC_BITS, *self._best))
         return self._hits()
 
     @property
@@ -192,7 +193,7 @@ class _Search:
         else:
             keys, scores = keys[scores > -np.inf], scores[scores > -np.inf]
         row_ids = np.empty(len(keys), dtype=np.uint64)
-        numbers, docs = keys >> _DOC_BITS, keys & ((1 << _DOC_BITS) - 1)
+        numbers, docs = keys >> DOC_BITS, keys & ((1 << DOC_BITS) - 1)
         for number, part in enumerate(self._parts):
             here = numbers == number
             if here.any():
