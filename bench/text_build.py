@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import lance
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,7 +25,7 @@ FRAGMENTS = 8
 NAME = "text_idx"
 WORDS = 200_000
 LINES = 10_000_000
-HEADER = ("work", "pylance s", "Pennon s", "speed-up", "pylance GiB", "largest worker GiB")
+HEADER = ("work", "pylance s", "Pennon s", "speed-up", "largest worker GiB")
 
 
 def text_build(choice: Choice) -> None:
@@ -52,7 +51,7 @@ def text_build(choice: Choice) -> None:
         "Inverted indices",
         grids,
         note=f"{' and '.join(sorted(sources))}; {FRAGMENTS} fragments; default tokenizer: simple, English stems and"
-        " stop words. Memory of pylance is what its process holds more than before; a worker's is all that it holds.",
+        " stop words. A worker's memory is all that the process holds, libraries included.",
         packages=["numba", "PyStemmer"],
         keep=choice.keep,
     )
@@ -96,14 +95,10 @@ def _race_builds(master: str, positions: bool, turns: int) -> tuple[object, ...]
 
     label = f"build, {'with' if positions else 'without'} positions"
     taken = interleaved({"pylance": by_pylance, "pennon": by_pennon}, turns)
-    # In runs of their own: watching takes time.
-    before = psutil.Process().memory_full_info().pss / 2**30
-    with peak_memory() as of_pylance:
-        by_pylance()
-    with peak_memory() as of_pennon:
+    # In a run of its own: watching takes time.
+    with peak_memory() as peak:
         by_pennon()
-    memory = f"{of_pylance.driver - before:.2f}", f"{of_pennon.largest_worker:.2f}"
-    return *_compared(label, taken), *memory
+    return *_compared(label, taken), f"{peak.largest_worker:.2f}"
 
 
 def _race_merges(master: str, positions: bool, turns: int) -> tuple[object, ...]:
@@ -125,7 +120,7 @@ def _race_merges(master: str, positions: bool, turns: int) -> tuple[object, ...]
             seconds = interleaved({name: lambda merge=merge, uri=uri: merge(uri)}, 1)
             taken[name] += seconds[name].turns
     label = f"merge of {DELTAS} deltas, {'with' if positions else 'without'} positions"
-    return *_compared(label, {name: Timing(tuple(seconds)) for name, seconds in taken.items()}), "", ""
+    return *_compared(label, {name: Timing(tuple(seconds)) for name, seconds in taken.items()}), ""
 
 
 def _compared(label: str, taken: dict[str, Timing]) -> tuple[object, ...]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan
     from pennon.jobs.fragment_reuse.trim import TrimPlan
     from pennon.jobs.kinds import BuildPlan
-    from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, Status
+    from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, MaintenanceStatus
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
     from pennon.jobs.results import IndexResult, Result, TrimResult, UpdateResult
     from pennon.jobs.update_column import UpdatePlan
@@ -86,6 +86,7 @@ __all__ = [
     "LabelList",
     "MaintenancePolicy",
     "MaintenanceReport",
+    "MaintenanceStatus",
     "NGram",
     "OptimizePlan",
     "Orphan",
@@ -99,7 +100,6 @@ __all__ = [
     "Segment",
     "SegmentUse",
     "Skipped",
-    "Status",
     "Subscription",
     "Table",
     "TextColumnsLike",
@@ -157,6 +157,7 @@ _MODULES = {
     "LabelList": "pennon.index.bitmap.options",
     "MaintenancePolicy": "pennon.jobs.maintain",
     "MaintenanceReport": "pennon.jobs.maintain",
+    "MaintenanceStatus": "pennon.jobs.maintain",
     "NGram": "pennon.index.ngram.options",
     "OptimizePlan": "pennon.jobs.optimize.steps",
     "Orphan": "pennon.format.cleanup",
@@ -170,7 +171,6 @@ _MODULES = {
     "Segment": "pennon.query.inventory",
     "SegmentUse": "pennon.query.search.explain",
     "Skipped": "pennon.query.catalog",
-    "Status": "pennon.jobs.maintain",
     "Subscription": "pennon.events",
     "Table": "pennon.table",
     "TextColumnsLike": "pennon.query.text.request",

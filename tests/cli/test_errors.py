@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -43,6 +44,29 @@ def test_debug_shows_the_trace(uri: str, arguments: list[str]) -> None:
     assert result.exit_code == 1
     assert "Traceback (most recent call last)" in result.stderr
     assert result.stderr.splitlines()[-1].startswith("error: table ")
+
+
+def test_a_failure_is_an_object_where_json_is_asked_for(uri: str) -> None:
+    result = run("scan", uri, "--filter", "nope = 1", "--output", "json")
+    failure = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert failure == {
+        "status": "failed",
+        "error": "InvalidFilter",
+        "problem": failure["problem"],
+        "remedy": failure["remedy"],
+        "retryable": False,
+    }
+    assert "nope" in failure["problem"]
+    assert result.stderr.startswith("error: ")
+    assert not run("scan", uri, "--filter", "nope = 1").stdout
+
+
+def test_a_failure_in_json_has_no_secret(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Table, "scan", mock.Mock(side_effect=RuntimeError(f"password={SECRET}")))
+    result = run("scan", uri, "--filter", "id = 1", "--output", "json", "--storage-option", f"password={SECRET}")
+    assert json.loads(result.stdout)["error"] == "Exception"
+    assert SECRET not in result.output
 
 
 def test_an_output_that_cannot_be_written(uri: str, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_deferred_and_then_at_once(tmp_path: Path) -> None:
     table = make(tmp_path / "t.lance")
     lance.dataset(table.uri).delete("id % 7 = 0")
     table.compact(remap="deferred", target_rows_per_fragment=120)
-    assert table.indices()[0].moves_behind == 1
+    assert table.indices()[0].compactions_behind == 1
     lance.dataset(table.uri).delete("id % 11 = 0")
     table.compact(remap="immediate", target_rows_per_fragment=1000)
     assert coverage(table) == [1.0, 1.0]
@@ -188,7 +188,11 @@ def test_an_index_that_cannot_be_rewritten_follows_beside_others(tmp_path: Path,
     lance.dataset(path).delete("id % 7 = 0")
     table.refresh().compact(target_rows_per_fragment=1000)
     assert [fragment.count_rows() for fragment in lance.dataset(path).get_fragments()] == [257]
-    assert {index.name: index.moves_behind for index in table.indices()} == {"text_idx": 1, "k_idx": 0, "v_idx": 0}
+    assert {index.name: index.compactions_behind for index in table.indices()} == {
+        "text_idx": 1,
+        "k_idx": 0,
+        "v_idx": 0,
+    }
     check(table)
     asked = {"query": "word3", "columns": ["text"]}
     found = lance.dataset(path).to_table(full_text_query=asked, columns=["id", "_score"], fast_search=True)

@@ -60,7 +60,7 @@ def test_what_can_be_is_remapped_and_the_rest_recorded(tmp_path: Path) -> None:
     assert "x not rewritten, kept by the Fragment Reuse Index" in str(plan)
     # pylance reserves the fragment ids, commits the fragments and their address map, and then the B-tree follows.
     assert table.version == before + 3
-    assert {index.name: index.moves_behind for index in table.indices()}["k_idx"] == 0
+    assert {index.name: index.compactions_behind for index in table.indices()}["k_idx"] == 0
     assert covered(table)
     assert covered(table, "k_idx")
     assert recorded(table) == 1

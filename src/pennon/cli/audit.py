@@ -15,7 +15,7 @@ from pennon.table import Table
 REPAIRS = {
     Action.REBUILD: "its wrong segments are built from the data",
     Action.RETRAIN: "its wrong segments are built from the data, with models trained again",
-    Action.FORGET_MOVES: "the Fragment Reuse Index is removed, and all indices are built from the data",
+    Action.REMOVE_FRAGMENT_REUSE: "the Fragment Reuse Index is removed, and all indices are built from the data",
 }
 
 

@@ -25,6 +25,10 @@ class Verb(click.Command):
             click.Option(["--quiet"], is_flag=True, expose_value=False, callback=_set_quiet, help=QUIET_HELP),
         ]
 
+    def invoke(self, ctx: click.Context) -> Any:
+        settings_of(ctx).json = ctx.params.get("output") == "json"
+        return super().invoke(ctx)
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.epilog:
             formatter.write(f"\nExample:\n  {self.epilog}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 import traceback
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ class Settings:
 
     debug: bool = False
     quiet: bool = False
+    json: bool = False
     storage: dict[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
@@ -59,7 +61,21 @@ class PlainErrors(click.Group):
             if settings.debug:
                 tell(traceback.format_exc())
             tell(f"error: {sentence(error)}")
+            if settings.json:
+                click.echo(json.dumps(described(error), ensure_ascii=False, indent=2))
             ctx.exit(TRY_AGAIN if isinstance(error, StoreUnavailable) and error.retryable else 1)
+
+
+def described(error: Exception) -> dict[str, Any]:
+    """An error as `--output json` prints it, where a result would be."""
+    known = isinstance(error, PennonError)
+    return {
+        "status": "failed",
+        "error": type(error).__name__ if known else "Exception",
+        "problem": error.problem if known else escape_controls(redact(sentence(error))),
+        "remedy": error.remedy if known else "",
+        "retryable": isinstance(error, StoreUnavailable) and error.retryable,
+    }
 
 
 def tell(text: str) -> None:

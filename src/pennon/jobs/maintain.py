@@ -61,7 +61,7 @@ class MaintenancePolicy:
             refuse_young(self.orphan_age_seconds, "clean orphans apart from maintenance")
 
 
-class Status(StrEnum):
+class MaintenanceStatus(StrEnum):
     """The status of a step. After a conflict with other writers it is due again, which is not a failure."""
 
     NOT_DUE = "not due"
@@ -81,13 +81,13 @@ class Decision(Displayed):
     reason: str
     outcome: str = ""
     seconds: float = 0.0
-    ended: Status | None = None
+    ended: MaintenanceStatus | None = None
     figures: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
-    def status(self) -> Status:
+    def status(self) -> MaintenanceStatus:
         """How it ended, or whether it is due."""
-        return self.ended or (Status.DUE if self.due else Status.NOT_DUE)
+        return self.ended or (MaintenanceStatus.DUE if self.due else MaintenanceStatus.NOT_DUE)
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
@@ -123,13 +123,13 @@ class MaintenanceReport(Displayed):
     @property
     def failed(self) -> tuple[Decision, ...]:
         """Steps that failed, other than by a conflict with other writers."""
-        return tuple(decision for decision in self.decisions if decision.status is Status.FAILED)
+        return tuple(decision for decision in self.decisions if decision.status is MaintenanceStatus.FAILED)
 
     @property
     def status(self) -> str:
         """The worst of the steps: `failed`, `conflict`, `done`, `due` in a dry run, or `nothing to do`."""
         ended = {decision.status for decision in self.decisions}
-        order = (Status.FAILED, Status.CONFLICT, Status.DONE, Status.DUE)
+        order = (MaintenanceStatus.FAILED, MaintenanceStatus.CONFLICT, MaintenanceStatus.DONE, MaintenanceStatus.DUE)
         return next((status.value for status in order if status in ended), "nothing to do")
 
     def to_dict(self) -> dict[str, object]:
@@ -272,7 +272,9 @@ class _Pass:
         except StoreUnavailable:
             raise
         except PennonError as error:
-            return Decision("orphans", True, "orphans could not be listed", f"failed: {error}", ended=Status.FAILED)
+            return Decision(
+                "orphans", True, "orphans could not be listed", f"failed: {error}", ended=MaintenanceStatus.FAILED
+            )
         old = [orphan for orphan in found if is_old(orphan, age)]
         left_over = f"{counted(found)} that no version names" if found else "a version names every file"
         if not old:
@@ -312,18 +314,18 @@ class _Pass:
         if dry_run:
             return Decision(step, True, reason, figures=figures)
         started = time.monotonic()
-        outcome, status, done = "", Status.DONE, dict[str, int]()
+        outcome, status, done = "", MaintenanceStatus.DONE, dict[str, int]()
         for _ in range(ATTEMPTS):
             try:
-                (outcome, done), status = run(), Status.DONE
+                (outcome, done), status = run(), MaintenanceStatus.DONE
                 break
             except CommitConflict as conflict:
-                outcome, status = f"conflict: {conflict}", Status.CONFLICT
+                outcome, status = f"conflict: {conflict}", MaintenanceStatus.CONFLICT
                 self.snapshot = self.snapshot.latest()
             except StoreUnavailable:
                 raise  # all other steps would fail too
             except PennonError as error:
-                outcome, status = f"failed: {error}", Status.FAILED
+                outcome, status = f"failed: {error}", MaintenanceStatus.FAILED
                 break
         seconds = time.monotonic() - started
         return Decision(step, True, reason, outcome, seconds, status, {**figures, **done})

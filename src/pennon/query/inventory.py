@@ -19,8 +19,8 @@ from pennon.wording import human_bytes
 
 @dataclass(frozen=True)
 class Segment:
-    """One segment as users see it. `fragments` are the live fragments it answers for; `moves_behind` counts deferred
-    compactions that its files may have yet to follow, by the metadata."""
+    """One segment as users see it. `fragments` are the live fragments it answers for; `compactions_behind` counts
+    deferred compactions that its files may have yet to follow, by the metadata."""
 
     uuid: str
     fragments: tuple[int, ...]
@@ -30,7 +30,7 @@ class Segment:
     index_version: int
     dataset_version: int
     created_at: datetime | None
-    moves_behind: int
+    compactions_behind: int
     unusable: str | None
 
 
@@ -52,9 +52,9 @@ class Index(Displayed):
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
-    def moves_behind(self) -> int:
+    def compactions_behind(self) -> int:
         """Deferred compactions that queries follow through the Fragment Reuse Index."""
-        return max((segment.moves_behind for segment in self.segments), default=0)
+        return max((segment.compactions_behind for segment in self.segments), default=0)
 
     @property
     def coverage(self) -> float:
@@ -176,7 +176,7 @@ def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None)
                 index_version=segment.index_version,
                 dataset_version=segment.dataset_version,
                 created_at=segment.created_at,
-                moves_behind=_moves_behind(segment, reuse),
+                compactions_behind=_compactions_behind(segment, reuse),
                 unusable=unusable,
             )
         )
@@ -193,7 +193,7 @@ def _index(snapshot: Snapshot, index: LogicalIndex, reuse: FragmentReuse | None)
     )
 
 
-def _moves_behind(segment: IndexSegment, reuse: FragmentReuse | None) -> int:
+def _compactions_behind(segment: IndexSegment, reuse: FragmentReuse | None) -> int:
     if reuse is None or not BitMap(segment.fragments) & (reuse.old_fragments | reuse.new_fragments):
         return 0
     return sum(version.dataset_version >= segment.dataset_version for version in reuse.versions)

@@ -58,7 +58,7 @@ def _index(index: IndexFacts) -> dict[str, Any]:
         "coverage": index.coverage,
         "uncovered_fragments": index.uncovered_fragments,
         "overlapping_fragments": index.overlapping_fragments,
-        "compactions_behind": index.moves_behind,
+        "compactions_behind": index.compactions_behind,
         "size_bytes": index.size_bytes,
         "segments": [_segment(segment) for segment in index.segments],
     }
@@ -80,7 +80,7 @@ def _segment(facts: SegmentFacts) -> dict[str, Any]:
         "index_version": segment.index_version,
         "dataset_version": segment.dataset_version,
         "created_at": segment.created_at.isoformat() if segment.created_at else None,
-        "compactions_behind": segment.moves_behind,
+        "compactions_behind": segment.compactions_behind,
         "stale_fragments": facts.stale_fragments,
         "measures": dict(facts.description.measures),
         "largest": largest,

@@ -83,8 +83,8 @@ class IndexFacts:
         return all(facts.foreign for facts in self.segments)
 
     @property
-    def moves_behind(self) -> int:
-        return max((facts.segment.moves_behind for facts in self.segments if facts.used), default=0)
+    def compactions_behind(self) -> int:
+        return max((facts.segment.compactions_behind for facts in self.segments if facts.used), default=0)
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class _Work:
         problem = self.problem or unsupported or looked.damage
         live = self.snapshot.manifest.live
         coverage = BitMap(segment.fragments)
-        behind = segment.moves_behind and not problem
+        behind = segment.compactions_behind and not problem
         moved = coverage & self.reuse.new_fragments if self.reuse and behind else BitMap()
         # Only a change in place takes a living fragment out of a segment's coverage; the old values stay in its files.
         first = BitMap(self.history.first_coverage[segment.uuid])

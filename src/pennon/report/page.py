@@ -147,8 +147,8 @@ def _state(facts: SegmentFacts) -> str:
         chip = _chip("damaged", Level.BAD) if facts.damaged else _chip("not used", Level.WARN)
         return f"{chip} {escape(facts.problem)}"
     chips: list[str] = []
-    if facts.segment.moves_behind:
-        chips.append(_chip(f"{plural(facts.segment.moves_behind, 'compaction')} behind", Level.WARN))
+    if facts.segment.compactions_behind:
+        chips.append(_chip(f"{plural(facts.segment.compactions_behind, 'compaction')} behind", Level.WARN))
     if facts.stale_fragments:
         chips.append(_chip(f"old values of {plural(facts.stale_fragments, 'fragment')}", Level.WARN))
     if not facts.segment.fragments:

@@ -84,8 +84,8 @@ def _costs(index: IndexFacts) -> Iterator[str]:
     stale = max((facts.stale_fragments for facts in index.segments), default=0)
     if stale:
         yield f"old values of {plural(stale, 'fragment')} that changed in place are still in its files"
-    if index.moves_behind:
-        yield f"{plural(index.moves_behind, 'deferred compaction')} behind, which queries follow at every load"
+    if index.compactions_behind:
+        yield f"{plural(index.compactions_behind, 'deferred compaction')} behind, which queries follow at every load"
 
 
 def _coverage(facts: TableFacts) -> str:

@@ -52,7 +52,7 @@ CONSTANTS = (
 INDICES = (
     "name string, fields array<string>, index_type string, num_segments bigint, num_indexed_fragments bigint, "
     "num_indexed_rows bigint, num_unindexed_fragments bigint, num_unindexed_rows bigint, size_bytes bigint, "
-    "moves_behind bigint"
+    "compactions_behind bigint"
 )
 PLAN = "plan string"
 # Options of every search that its request has no place for here.
@@ -280,5 +280,5 @@ def _index_row(index: Index, fragments: int) -> tuple[Any, ...]:
         unindexed,
         index.rows_total - index.rows_covered,
         index.size_bytes,
-        index.moves_behind,
+        index.compactions_behind,
     )

@@ -86,7 +86,7 @@ def check_fragment_reuse(snapshot: Snapshot) -> Finding | None:
     if problem is None:
         return None
     remedy = "`pennon audit --repair` removes it and builds all indices from the data"
-    return Finding(Severity.ERROR, None, (), problem, remedy, Action.FORGET_MOVES)
+    return Finding(Severity.ERROR, None, (), problem, remedy, Action.REMOVE_FRAGMENT_REUSE)
 
 
 def check_compactions(engine: Engine, snapshot: Snapshot) -> list[Finding]:

@@ -33,7 +33,7 @@ def repair(
 ) -> tuple[Snapshot, dict[str, str]]:
     """Execute the actions of the findings. Returns the newest version and, by index, why it was not repaired: empty if
     it was."""
-    if any(finding.action is Action.FORGET_MOVES for finding in findings):
+    if any(finding.action is Action.REMOVE_FRAGMENT_REUSE for finding in findings):
         return _remove_fragment_reuse(engine, snapshot, memory_bytes)
     newest, outcome = snapshot, dict[str, str]()
     for index in group_segments(snapshot.manifest.segments):

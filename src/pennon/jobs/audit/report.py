@@ -22,7 +22,7 @@ class Action(StrEnum):
 
     REBUILD = "rebuild"
     RETRAIN = "retrain"
-    FORGET_MOVES = "forget moves"
+    REMOVE_FRAGMENT_REUSE = "remove the Fragment Reuse Index"
 
 
 @dataclass(frozen=True)

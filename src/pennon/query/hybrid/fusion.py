@@ -21,6 +21,7 @@ from pennon.format.addresses import Addresses
 RANK_CONSTANT = 60
 ABSENT = np.iinfo(np.int32).max
 
+Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.int32]
 
@@ -47,52 +48,75 @@ class Fusion(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Ranked:
-    """One list of results, the best first; `scores` are higher for better ones."""
+    """The results of one search for every query, one query after another, the best first; `scores` are higher for
+    better ones."""
 
+    counts: Int64s  # results of each query
     addresses: Addresses
     scores: npt.NDArray[np.float32]
 
-    def ranks_of(self, rows: Addresses) -> Ranks:
-        """From 1; ABSENT for rows that are not in the list."""
-        if not len(self.addresses):
-            return np.full(len(rows), ABSENT, dtype=np.int32)
-        order = np.argsort(self.addresses, kind="stable")
-        places = np.minimum(np.searchsorted(self.addresses[order], rows), len(order) - 1)
-        found = self.addresses[order[places]] == rows
-        return np.where(found, order[places] + 1, ABSENT).astype(np.int32)
+    @property
+    def queries(self) -> Int64s:
+        """The number of the query of each result."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def ranks(self) -> Ranks:
+        """Of each result, from 1."""
+        starts = np.cumsum(self.counts) - self.counts
+        return (np.arange(len(self.addresses)) - np.repeat(starts, self.counts) + 1).astype(np.int32)
 
     def spread(self) -> Floats:
-        """Its scores, from 0 for the worst to 1 for the best; 1 for all where they are equal."""
-        if not len(self.scores):
-            return np.empty(0)
+        """Scores from 0 for the worst of a query to 1 for its best; 1 for all of a query where they are equal."""
         scores = self.scores.astype(np.float64)
-        least, most = scores.min(), scores.max()
-        return (scores - least) / (most - least) if most > least else np.ones(len(scores))
+        if not len(scores):
+            return scores
+        filled = self.counts[self.counts > 0]
+        starts = np.cumsum(filled) - filled
+        least, most = (np.repeat(of.reduceat(scores, starts), filled) for of in (np.minimum, np.maximum))
+        width = np.where(most > least, most - least, 1)
+        return np.where(most > least, (scores - least) / width, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """Rows of any list, the best first, with their ranks in each and their fused scores."""
+    """The rows of every query, one query after another, the best first: ranks in each list, where in the list they are
+    (-1: nowhere), and fused scores."""
 
+    counts: Int64s
     addresses: Addresses
     ranks: tuple[Ranks, ...]
+    places: tuple[Int64s, ...]
     scores: npt.NDArray[np.float32]
 
 
 def fuse(lists: tuple[Ranked, ...], how: Fusion, weights: tuple[float, ...], k: int) -> Fused:
-    """The k rows with the highest fused scores."""
-    rows = np.unique(np.concatenate([each.addresses for each in lists]))
-    ranks = tuple(each.ranks_of(rows) for each in lists)
-    total = np.zeros(len(rows))
-    for each, rank, weight in zip(lists, ranks, weights, strict=True):
-        there = rank != ABSENT
-        if how is Fusion.RRF:
-            total[there] += weight / (RANK_CONSTANT + rank[there])
-        else:
-            total[there] += weight * each.spread()[rank[there] - 1]
+    """The k rows of each query with the highest fused scores."""
+    queries = np.concatenate([each.queries for each in lists])
+    addresses = np.concatenate([each.addresses for each in lists])
+    order = np.lexsort((addresses, queries))
+    changes = (np.diff(queries[order]) != 0) | (np.diff(addresses[order]) != 0)
+    first = np.concatenate([np.ones(min(1, len(order)), dtype=np.bool_), changes])
+    # The number of the row, over all queries, that each result is.
+    rows = np.empty(len(order), dtype=np.int64)
+    rows[order] = np.cumsum(first) - 1
+    queries, addresses = queries[order[first]], addresses[order[first]]
+    total, ranks, places, at = np.zeros(len(queries)), list[Ranks](), list[Int64s](), 0
+    for each, weight in zip(lists, weights, strict=True):
+        own, at = rows[at : at + len(each.addresses)], at + len(each.addresses)
+        rank = np.full(len(queries), ABSENT, dtype=np.int32)
+        place = np.full(len(queries), -1, dtype=np.int64)
+        rank[own], place[own] = each.ranks, np.arange(len(own))
+        total[own] += weight / (RANK_CONSTANT + each.ranks) if how is Fusion.RRF else weight * each.spread()
+        ranks.append(rank)
+        places.append(place)
     scores = total.astype(np.float32)
-    order = np.lexsort((rows, *reversed(ranks), -scores))[:k]
-    return Fused(rows[order], tuple(rank[order] for rank in ranks), scores[order])
+    best = np.lexsort((addresses, *reversed(ranks), -scores, queries))
+    found = np.bincount(queries, minlength=len(lists[0].counts))
+    best = best[np.arange(len(best)) - np.repeat(np.cumsum(found) - found, found) < k]
+    counts = np.minimum(found, k)
+    kept_ranks, kept_places = tuple(rank[best] for rank in ranks), tuple(place[best] for place in places)
+    return Fused(counts, addresses[best], kept_ranks, kept_places, scores[best])
 
 
 def checked_weights(how: Fusion, given: object) -> tuple[float, float]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument
 from pennon.query.catalog import Catalog
 from pennon.query.filter.reading import FilterLike
-from pennon.query.hybrid.fusion import ABSENT, Fused, Fusion, Ranked, checked_weights, fuse
+from pennon.query.hybrid.fusion import ABSENT, Fusion, Ranked, checked_weights, fuse
 from pennon.query.scan.request import ScanRequest, check_request, column_names
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.result_table import DISTANCE, rows_table
@@ -127,42 +128,28 @@ def search_hybrid(catalog: Catalog, request: HybridRequest, vectors: Any, texts:
     text_question = read_question(snapshot, best, request.text_column, given, request.of_words)
     neighbors, _ = find_neighbors(catalog, vector_question)
     matches, _ = find_texts(catalog, text_question)
-    parts: list[tuple[Fused, Ranked, Ranked]] = []
-    for number, hits in enumerate(matches):
-        present = neighbors.found[number]
-        nearby = Ranked(neighbors.addresses[number][present], -neighbors.distances[number][present])
-        matching = Ranked(hits.row_ids, hits.scores)
-        parts.append((fuse((nearby, matching), request.fusion, request.weights, request.k), nearby, matching))
-    return _table(catalog, request, parts, many=many)
-
-
-def _table(
-    catalog: Catalog, request: HybridRequest, parts: Sequence[tuple[Fused, Ranked, Ranked]], *, many: bool
-) -> pa.Table:
-    computed: dict[str, list[pa.Array]] = {name: [] for name in COMPUTED}
-    for fused, nearby, matching in parts:
-        vector_ranks, text_ranks = fused.ranks
-        computed[DISTANCE].append(_values(-nearby.scores, vector_ranks))
-        computed[SCORE].append(_values(matching.scores, text_ranks))
-        computed[VECTOR_RANK].append(pa.array(vector_ranks, mask=vector_ranks == ABSENT))
-        computed[TEXT_RANK].append(pa.array(text_ranks, mask=text_ranks == ABSENT))
-        computed[RELEVANCE].append(pa.array(fused.scores))
-    types = {VECTOR_RANK: pa.int32(), TEXT_RANK: pa.int32()}
-    arrays = {
-        name: pa.concat_arrays([pa.array([], types.get(name, pa.float32())), *found])
-        for name, found in computed.items()
+    present = neighbors.found
+    nearby = Ranked(present.sum(axis=1), neighbors.addresses[present], -neighbors.distances[present])
+    counts = np.array([len(hits) for hits in matches], dtype=np.int64)
+    addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(hits.row_ids for hits in matches)])
+    scores = np.concatenate([np.empty(0, dtype=np.float32), *(hits.scores for hits in matches)])
+    matching = Ranked(counts, addresses, scores)
+    fused = fuse((nearby, matching), request.fusion, request.weights, request.k)
+    vector_ranks, text_ranks = fused.ranks
+    computed = {
+        DISTANCE: _values(-nearby.scores, fused.places[0]),
+        SCORE: _values(matching.scores, fused.places[1]),
+        VECTOR_RANK: pa.array(vector_ranks, mask=vector_ranks == ABSENT),
+        TEXT_RANK: pa.array(text_ranks, mask=text_ranks == ABSENT),
+        RELEVANCE: pa.array(fused.scores),
     }
-    addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(fused.addresses for fused, _, _ in parts)])
-    counts = np.array([len(fused.addresses) for fused, _, _ in parts], dtype=np.int64) if many else None
-    return rows_table(catalog.snapshot, request, addresses, arrays, counts)
+    return rows_table(snapshot, request, fused.addresses, computed, fused.counts if many else None)
 
 
-def _values(scores: np.ndarray[Any, np.dtype[np.float32]], ranks: np.ndarray[Any, np.dtype[np.int32]]) -> pa.Array:
-    """What a list has for rows by their ranks in it, NULL for those that it lacks."""
-    absent = ranks == ABSENT
-    places = np.where(absent, 0, ranks - 1)
-    values = scores[places] if len(scores) else np.zeros(len(ranks), dtype=np.float32)
-    return pa.array(values, pa.float32(), mask=absent)
+def _values(scores: npt.NDArray[np.float32], places: npt.NDArray[np.int64]) -> pa.Array:
+    """What a list has for rows by their places in it, NULL for those that it lacks."""
+    values = scores[places] if len(scores) else np.zeros(len(places), dtype=np.float32)
+    return pa.array(values, pa.float32(), mask=places < 0)
 
 
 def _listed(texts: Any) -> list[Any]:
