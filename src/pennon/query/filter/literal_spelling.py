@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 
@@ -33,7 +34,15 @@ _INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)
 _UTC = (None, "UTC", "+00:00")
 
 
-def spelled_for_lance(sql: str, columns: Mapping[str, pa.DataType]) -> str:
+@dataclass(frozen=True)
+class Spelled:
+    """A filter as Lance accepts it, and its syntax tree if the text is unchanged and was understood."""
+
+    sql: str
+    syntax: Expression | None
+
+
+def spelled_for_lance(sql: str, columns: Mapping[str, pa.DataType]) -> Spelled:
     """The same filter with every literal in a form that Lance accepts for the column it is compared with.
 
     Raises:
@@ -42,12 +51,12 @@ def spelled_for_lance(sql: str, columns: Mapping[str, pa.DataType]) -> str:
     try:
         expression = read(sql)
     except (NotUnderstood, Broken):
-        return sql  # the parser reports errors; SQL that only Lance understands is unchanged
+        return Spelled(sql, None)  # the parser reports errors; SQL that only Lance understands is unchanged
     speller = _Speller(sql, Columns(columns))
     changes = sorted(speller.changes(expression), reverse=True)
     for start, end, text in changes:
         sql = sql[:start] + text + sql[end:]
-    return sql
+    return Spelled(sql, None if changes else expression)
 
 
 class _Speller:

@@ -48,15 +48,16 @@ _MIRRORED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
-def parse_filter(sql: str, columns: Mapping[str, pa.DataType]) -> Node:
+def parse_filter(sql: str, columns: Mapping[str, pa.DataType], syntax: Expression | None = None) -> Node:
     """The tree of a filter.
 
-    The keys of `columns` are column paths: `user_id`, or `a.b` for a field of a struct.
+    The keys of `columns` are column paths: `user_id`, or `a.b` for a field of a struct. `syntax` is what `read` has
+    returned for the same text, if it was called before.
     """
     if not sql.strip():
         raise InvalidFilter("the filter is empty", "Leave it out to read every row")
     try:
-        expression = read(sql)
+        expression = syntax or read(sql)
     except NotUnderstood:
         return Opaque(sql)
     except Broken as error:

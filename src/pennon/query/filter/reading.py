@@ -54,8 +54,8 @@ def read_filter(given: str, columns: Mapping[str, pa.DataType]) -> ReadFilter:
 
 
 def _read(given: str, columns: Mapping[str, pa.DataType]) -> ReadFilter:
-    sql = spelled_for_lance(given, columns)
-    return ReadFilter(sql, parse_filter(sql, columns))
+    spelled = spelled_for_lance(given, columns)
+    return ReadFilter(spelled.sql, parse_filter(spelled.sql, columns, spelled.syntax))
 
 
 class _Identical:

@@ -114,7 +114,6 @@ class Planner:
         return BitMap.intersection(BitMap(self.catalog.snapshot.manifest.live), *coverage)
 
     def _answer(self, search: bool) -> Answer:
-        manifest = self.catalog.snapshot.manifest
         scanned, covered, exact, expected = BitMap(), BitMap(), True, Estimate(0, 0)
         found, used = RowSet.none(), dict[_Candidate, None]()
         for fragments, candidates in self._groups():
@@ -125,7 +124,7 @@ class Planner:
                 continue
             is_exact = self.node.exact and question == self.node and all(map(_is_exact, choices.values()))
             cost = self._expected(question, choices)
-            if self._reads_rows(is_exact) and self._too_costly(cost, 2 * manifest.rows_in(fragments)):
+            if self._reads_rows(is_exact) and self._too_costly(cost, fragments, 2):
                 scanned |= fragments
                 continue
             narrowed = self._worthwhile(question, choices)
@@ -136,7 +135,7 @@ class Planner:
             if search:
                 found = found | self._evaluate(narrowed, choices, fragments)
         actual = Estimate(0, len(found), min(len(found), expected.row_runs))
-        if search and self._reads_rows(exact) and self._too_costly(actual, manifest.rows_in(covered)):
+        if search and self._reads_rows(exact) and self._too_costly(actual, covered, 1):
             return self._result(IndexedPart(BitMap(), RowSet.none(), True), scanned | covered, Estimate(0, 0), {})
         return self._result(IndexedPart(covered, found, exact), scanned, expected, used)
 
@@ -153,9 +152,12 @@ class Planner:
     def _reads_rows(self, exact: bool) -> bool:
         return self.need_rows or not exact
 
-    def _too_costly(self, cost: Estimate, rows: int) -> bool:
-        """Whether a scan of `rows` rows is cheaper than fetching the rows that indices find."""
-        return cost.rows > SMALL_RESULT and _fetching(cost) > rows
+    def _too_costly(self, cost: Estimate, fragments: BitMap, times: int) -> bool:
+        """Whether several scans of some fragments are cheaper than fetching the rows that indices find. Rows of
+        fragments are counted only if that decides: there may be many fragments."""
+        if cost.rows <= SMALL_RESULT:
+            return False
+        return _fetching(cost) > times * self.catalog.snapshot.manifest.rows_in(fragments)
 
     def _groups(self) -> list[tuple[BitMap, list[_Candidate]]]:
         """Groups of live fragments that the same candidates cover, with the candidates."""
@@ -186,7 +188,6 @@ class Planner:
         """For each condition the cheapest exact index, else all that find supersets. If fetching the rows of the exact
         one costs more than a scan, supersets that are read sequentially may still be cheaper."""
         choices: _Choices = {}
-        rows = self.catalog.snapshot.manifest.rows_in(fragments)
         for condition in dict.fromkeys(candidate.condition for candidate in candidates):
             own = [candidate for candidate in candidates if candidate.condition is condition]
             exact = [candidate for candidate in own if candidate.precision is Precision.EXACT]
@@ -197,7 +198,7 @@ class Planner:
                 choices[condition] = rough
                 continue
             choices[condition] = (exact[0],)
-            if rough and self.need_rows and self._too_costly(self._estimate(exact[0]), 2 * rows):
+            if rough and self.need_rows and self._too_costly(self._estimate(exact[0]), fragments, 2):
                 least = min(_fetching(self._estimate(candidate)) for candidate in rough)
                 if least < _fetching(self._estimate(exact[0])):
                     choices[condition] = rough
