@@ -42,8 +42,10 @@ FIGURES = (
     _timed("B-tree, random int64, 10,000,000 rows", "build_int64", "random int64, 10,000,000 rows"),
     _timed("B-tree, random int64, 100,000,000 rows", "build_large", "random int64, 100,000,000 rows"),
     _timed("B-tree, random 16-byte strings, 10,000,000 rows", "build_strings", "random 16-byte strings"),
-    _timed("B-tree, `l_orderkey` of TPC-H, sorted already", "build_lineitem", "lineitem.l_orderkey"),
     _timed("B-tree, `l_comment` of TPC-H", "build_lineitem", "lineitem.l_comment"),
+    _timed("BITMAP, 200 values, 10,000,000 rows", "scalar-build", "BITMAP"),
+    _timed("NGRAM, 10,000,000 texts of 18 letters", "scalar-build", "NGRAM"),
+    _timed("INVERTED, 1,344,796 paragraphs", "text-build", "build, without positions"),
     _timed("point lookup in 10,000,000 rows, warm", "points", "warm", "ms"),
     _timed("the same, in a table just opened", "points", "cold (table just opened)", "ms"),
     _timed("IVF_PQ, 500,000 x 128, 512 partitions", "vector-build", "IVF_PQ, 16 sub-vectors"),
@@ -57,6 +59,7 @@ FIGURES = (
         "Pennon : pylance one by one",
         "",
     ),
+    _timed("1,000 text queries of 1 to 3 words, each", "text-search", "1,000 of 1 to 3 words, a batch of Pennon's", "ms"),
     _timed("compaction of 10,000,000 rows with a B-tree, remapped at once", "compact", "B-tree, 10,000,000 int64"),
 )
 

@@ -147,11 +147,11 @@ def _of_words(given: object, words: Mapping[str, Any]) -> Query:
     if not isinstance(given, str):
         raise InvalidArgument(f"a text query is a string or one of pennon.text, not {given!r}", "Give a string")
     query = parse(given)
+    if not words:
+        return query
     if isinstance(query, Match):
         return Match(given, **words)
-    if words:
-        raise InvalidArgument(f"{next(iter(words))} does not apply to a phrase", "Leave out the quotes, or the option")
-    return query
+    raise InvalidArgument(f"{next(iter(words))} does not apply to a phrase", "Leave out the quotes, or the option")
 
 
 def _columns(snapshot: Snapshot, column: TextColumnsLike) -> list[str]:
