@@ -41,7 +41,6 @@ FIGURES = (
     _timed("B-tree, random int64, 1,000,000 rows", "build_int64", "random int64, 1,000,000 rows"),
     _timed("B-tree, random int64, 10,000,000 rows", "build_int64", "random int64, 10,000,000 rows"),
     _timed("B-tree, random int64, 100,000,000 rows", "build_large", "random int64, 100,000,000 rows"),
-    _timed("B-tree, random 16-byte strings, 10,000,000 rows", "build_strings", "random 16-byte strings"),
     _timed("B-tree, `l_comment` of TPC-H", "build_lineitem", "lineitem.l_comment"),
     _timed("BITMAP, 200 values, 10,000,000 rows", "scalar-build", "BITMAP"),
     _timed("NGRAM, 10,000,000 texts of 18 letters", "scalar-build", "NGRAM"),
