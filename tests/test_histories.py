@@ -152,7 +152,7 @@ IN_PLACE = {
 }
 CHANGING = [only(machine, IN_PLACE) for machine in (*SCALAR, *VECTORS)]
 # How many histories a test draws; `make check` draws fewer.
-HISTORIES = int(os.environ.get("PENNON_HISTORIES", "12"))
+HISTORIES = int(os.environ.get("PENNON_HISTORIES", "6"))
 SHORT = settings(
     max_examples=HISTORIES,
     stateful_step_count=12,
