@@ -47,12 +47,8 @@ class Columns:
             arrow_field = known.get(proto.name)
             if arrow_field is None:
                 continue
-            path, arrow_type, extension = (
-                prefix + quote_identifier(proto.name),
-                arrow_field.type,
-                _extension(arrow_field),
-            )
-            stored = stored_type(arrow_type)
+            path, arrow_type = prefix + quote_identifier(proto.name), arrow_field.type
+            stored, extension = stored_type(arrow_type), _extension(arrow_field)
             is_struct = pa.types.is_struct(stored)
             # A point is a struct of numbers, and a value that filters name as a whole.
             is_leaf = not is_struct or extension.startswith(GEOMETRIES)
