@@ -17,6 +17,8 @@ from pennon.testing.cases import (
     integers,
     label_list,
     labels,
+    points,
+    rtree,
     scalar_index,
     strings,
     texts,
@@ -26,6 +28,7 @@ from pennon.testing.histories import History, only, with_stable_row_ids
 from pennon.testing.neighbors import vector_index, vectors
 from pennon.testing.words import inverted_index, words
 
+TRIANGLE = "st_geomfromtext('POLYGON((0 0, 5 0, 0 5, 0 0))')"
 VECTOR_TYPES = ("IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_SQ")
 
 
@@ -99,6 +102,24 @@ class TextHistory(History):
     )
 
 
+class BoxHistory(History):
+    """Points, found by R-trees; `k` has a B-tree at times."""
+
+    columns: ClassVar = {"p": points("p"), "k": integers("k")}
+    indices = (
+        rtree(
+            "p",
+            filters=(
+                f"st_intersects(p, {TRIANGLE})",
+                "st_within(p, st_geomfromtext('POLYGON((1 1, 8 1, 8 3, 1 3, 1 1))')) and k < 9",
+                "p is null",
+                f"st_intersects({TRIANGLE}, p) or p is null",
+            ),
+        ),
+        btree("k"),
+    )
+
+
 class WordHistory(History):
     """Words of texts; `k` has a B-tree at times."""
 
@@ -127,7 +148,7 @@ class VectorHistory(History):
 
 SCALAR = tuple(
     machine
-    for each in (ScalarHistory, ZonesHistory, BitmapHistory, TextHistory, WordHistory)
+    for each in (ScalarHistory, ZonesHistory, BitmapHistory, TextHistory, BoxHistory, WordHistory)
     for machine in (each, with_stable_row_ids(each))
 )
 VECTORS = (VectorHistory, with_stable_row_ids(VectorHistory))

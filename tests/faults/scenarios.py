@@ -24,6 +24,7 @@ from pennon.index.vector.vectors import to_lists
 from pennon.jobs.maintain import MaintenancePolicy
 from pennon.table import Table
 from pennon.testing.cases import labels
+from tests.support.geometries import POSITION, rectangle
 from tests.support.tables import full_scan, stock_answer
 
 DIM = 8
@@ -314,6 +315,10 @@ SCENARIOS = [
     Scenario("merge an NGRAM, stable row ids", ngrams_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),
     Scenario("remap an NGRAM", ngrams, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("catch up an NGRAM", ngrams_deferred, lambda t: t.catch_up_indices()),
+    Scenario("build an RTREE", plain, build_boxes),
+    Scenario("merge an RTREE", boxes, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("remap an RTREE", boxes, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("catch up an RTREE", boxes_deferred, lambda t: t.catch_up_indices()),
     Scenario("add deltas", indexed, lambda t: t.optimize_indices(num_indices_to_merge=0)),
     Scenario("merge segments", indexed, lambda t: t.optimize_indices(num_indices_to_merge=9)),
     Scenario("merge segments, stable row ids", indexed_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),

@@ -107,7 +107,9 @@ def rows(count: int, start: int = 0, *, vectors: bool = True) -> pa.Table:
     columns["t"] = pa.array([f"row {v % 7} of the {WORDS[v % 11]} {v}" for v in draw], pa.string(), mask=gone)
     if vectors:
         columns["v"] = to_lists(clustered(count, DIM, start).astype(np.float32))
-    points = pa.array([None if v % 17 == 3 else {"x": v * 1.0, "y": v * 7 % 100 * 1.0} for v in draw.tolist()], POSITION)
+    points = pa.array(
+        [None if v % 17 == 3 else {"x": v * 1.0, "y": v * 7 % 100 * 1.0} for v in draw.tolist()], POSITION
+    )
     geometry = pa.field("p", POSITION, metadata={"ARROW:extension:name": "geoarrow.point"})
     return pa.table(columns).append_column(geometry, points)
 

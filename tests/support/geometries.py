@@ -81,17 +81,3 @@ def rectangle(xmin: float, ymin: float, xmax: float, ymax: float) -> str:
     """A constant of filters."""
     corners = f"{xmin} {ymin}, {xmax} {ymin}, {xmax} {ymax}, {xmin} {ymax}, {xmin} {ymin}"
     return f"st_geomfromtext('POLYGON(({corners}))')"
-
-
-class Points(pa.ExtensionType):
-    """Points as an extension type, as applications that register GeoArrow's types have them."""
-
-    def __init__(self) -> None:
-        super().__init__(POSITION, "geoarrow.point")
-
-    def __arrow_ext_serialize__(self) -> bytes:
-        return b"{}"  # JSON, with the coordinate system if there is one
-
-    @classmethod
-    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> Points:
-        return cls()

@@ -15,11 +15,11 @@ from lance.file import LanceFileReader
 import pennon
 from pennon.errors import UnsupportedColumn
 from pennon.index.rtree.checksums import CHECKSUMS_FILE
+from pennon.testing.cases import Points
 from pennon.testing.oracles import full_scans, pylance_answer
 from tests.support.geometries import (
     GEOMETRIES,
     POSITION,
-    Points,
     geometries,
     geometry_table,
     rectangle,
