@@ -248,7 +248,7 @@ def _bounds_text(root: Boxes) -> str:
 
 
 def _plain(type_: pa.DataType) -> Any:
-    """The names of the bounds for a struct of four doubles, whatever its metadata."""
+    """The names of the bounds for a struct of four doubles, with any metadata."""
     if isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type
     if pa.types.is_struct(type_) and all(type_.field(at).type == pa.float64() for at in range(type_.num_fields)):

@@ -2,7 +2,7 @@
 
 A GeoArrow column has its coordinates in plain Arrow arrays: a point is a struct of `x` and `y` (and `z`, `m`), a line
 string a list of those, a polygon a list of rings, and so on; a box is a struct of its four bounds. So the box of a row
-is the least and the greatest of a range of numbers, whatever the kind of geometry.
+is the least and the greatest of a range of numbers, for every kind of geometry.
 """
 
 from __future__ import annotations

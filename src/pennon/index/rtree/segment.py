@@ -82,9 +82,10 @@ class RTreeSegment:
     def _leaf_pages(self, condition: Condition) -> tuple[Numbers, Boxes]:
         """The pages of leaves whose boxes meet that of a condition, and their boxes."""
         # A query estimates and then searches the same condition.
-        if self._last is None or self._last[0] is not condition:
-            self._last = (condition, *self._descend(_box(condition)))
-        return self._last[1:]
+        last = self._last
+        if last is None or last[0] is not condition:
+            self._last = last = (condition, *self._descend(_box(condition)))
+        return last[1:]
 
     def _descend(self, box: Boxes) -> tuple[Numbers, Boxes]:
         levels = self._file.levels

@@ -36,7 +36,7 @@ class Nulls:
 
 
 def sorted_runs(leaves: Iterable[Leaves], run_rows: int, curve: Curve | None = None) -> Iterator[Leaves]:
-    """The same boxes, sorted along a curve, by default one of their own. Beyond `run_rows` they are sorted in several
+    """The same boxes, sorted along a curve, by default one made for them. Beyond `run_rows` they are sorted in several
     runs, one after another: any order is valid, and memory is not."""
     for some in _grouped(leaves, run_rows):
         curve = curve or Curve.of(some.boxes)

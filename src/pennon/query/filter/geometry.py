@@ -35,7 +35,7 @@ _DEPTHS = {
 }
 _NUMBERS_OF = {"": 2, "Z": 3, "M": 3, "ZM": 4}
 _TYPE = re.compile(r"[ \t\r\n]*+([A-Za-z]++)[ \t\r\n]*+(ZM|Z|M|)[ \t\r\n]*+(?=\()", re.IGNORECASE)
-# Possessive: no text takes long, whatever follows.
+# Possessive: no text takes long.
 _TOKEN = re.compile(
     r"[ \t\r\n]*+(?:([(),])|([+-]?+(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?+[0-9]++)?+)(?![^ \t\r\n(),]))"
 )
