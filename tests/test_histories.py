@@ -81,9 +81,13 @@ class BitmapHistory(History):
 
 
 class TextHistory(History):
-    """Parts of texts, found by n-grams."""
+    """Parts of texts, found by n-grams, and points, found by an R-tree."""
 
-    columns: ClassVar = {"t": texts("t", ("range", "Index", "straße", "x9", "日本語", "aab")), "k": integers("k")}
+    columns: ClassVar = {
+        "t": texts("t", ("range", "Index", "straße", "x9", "日本語", "aab")),
+        "k": integers("k"),
+        "p": points("p"),
+    }
     indices = (
         scalar_index(
             "t",
@@ -98,6 +102,7 @@ class TextHistory(History):
             ),
             options={"rows_per_task": st.sampled_from([None, 50])},
         ),
+        rtree("p", filters=(f"st_intersects(p, {TRIANGLE}) or p is null",)),
         btree("k"),
     )
 
@@ -148,9 +153,11 @@ class VectorHistory(History):
 
 SCALAR = tuple(
     machine
-    for each in (ScalarHistory, ZonesHistory, BitmapHistory, TextHistory, BoxHistory, WordHistory)
+    for each in (ScalarHistory, ZonesHistory, BitmapHistory, TextHistory, WordHistory)
     for machine in (each, with_stable_row_ids(each))
 )
+# Drawn by the heavy tests alone; the others have an R-tree next to texts.
+BOXES = (BoxHistory, with_stable_row_ids(BoxHistory))
 VECTORS = (VectorHistory, with_stable_row_ids(VectorHistory))
 # What leads to old values in an index, without what only makes it rarer.
 IN_PLACE = {
@@ -211,7 +218,7 @@ def test_random_histories_on_spark(machine: Machine) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("machine", SCALAR)
+@pytest.mark.parametrize("machine", [*SCALAR, *BOXES])
 @pytest.mark.usefixtures("process_engine")
 def test_many_random_histories(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=settings(LONG, max_examples=200))
@@ -225,14 +232,14 @@ def test_many_random_histories_of_vectors(machine: Machine) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("machine", CHANGING)
+@pytest.mark.parametrize("machine", [*CHANGING, *(only(machine, IN_PLACE) for machine in BOXES)])
 @pytest.mark.usefixtures("process_engine")
 def test_many_random_histories_of_changes_in_place(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=settings(LONG, max_examples=100))
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("machine", [*SCALAR, *VECTORS])
+@pytest.mark.parametrize("machine", [*SCALAR, *BOXES, *VECTORS])
 @pytest.mark.usefixtures("engine")
 def test_many_random_histories_on_spark(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=settings(LONG, max_examples=40))
