@@ -17,6 +17,8 @@ from pennon.testing.cases import (
     integers,
     label_list,
     labels,
+    points,
+    rtree,
     scalar_index,
     strings,
     texts,
@@ -26,6 +28,7 @@ from pennon.testing.histories import History, only, with_stable_row_ids
 from pennon.testing.neighbors import vector_index, vectors
 from pennon.testing.words import inverted_index, words
 
+TRIANGLE = "st_geomfromtext('POLYGON((0 0, 5 0, 0 5, 0 0))')"
 VECTOR_TYPES = ("IVF_FLAT", "IVF_SQ", "IVF_PQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_SQ")
 
 
@@ -78,9 +81,13 @@ class BitmapHistory(History):
 
 
 class TextHistory(History):
-    """Parts of texts, found by n-grams."""
+    """Parts of texts, found by n-grams, and points, found by an R-tree."""
 
-    columns: ClassVar = {"t": texts("t", ("range", "Index", "straße", "x9", "日本語", "aab")), "k": integers("k")}
+    columns: ClassVar = {
+        "t": texts("t", ("range", "Index", "straße", "x9", "日本語", "aab")),
+        "k": integers("k"),
+        "p": points("p"),
+    }
     indices = (
         scalar_index(
             "t",
@@ -94,6 +101,25 @@ class TextHistory(History):
                 "starts_with(t, 'moved') or t = 'aab'",
             ),
             options={"rows_per_task": st.sampled_from([None, 50])},
+        ),
+        rtree("p", filters=(f"st_intersects(p, {TRIANGLE}) or p is null",)),
+        btree("k"),
+    )
+
+
+class BoxHistory(History):
+    """Points, found by R-trees; `k` has a B-tree at times."""
+
+    columns: ClassVar = {"p": points("p"), "k": integers("k")}
+    indices = (
+        rtree(
+            "p",
+            filters=(
+                f"st_intersects(p, {TRIANGLE})",
+                "st_within(p, st_geomfromtext('POLYGON((1 1, 8 1, 8 3, 1 3, 1 1))')) and k < 9",
+                "p is null",
+                f"st_intersects({TRIANGLE}, p) or p is null",
+            ),
         ),
         btree("k"),
     )
@@ -130,6 +156,8 @@ SCALAR = tuple(
     for each in (ScalarHistory, ZonesHistory, BitmapHistory, TextHistory, WordHistory)
     for machine in (each, with_stable_row_ids(each))
 )
+# Drawn by the heavy tests alone; the others have an R-tree next to texts.
+BOXES = (BoxHistory, with_stable_row_ids(BoxHistory))
 VECTORS = (VectorHistory, with_stable_row_ids(VectorHistory))
 # What leads to old values in an index, without what only makes it rarer.
 IN_PLACE = {
@@ -190,7 +218,7 @@ def test_random_histories_on_spark(machine: Machine) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("machine", SCALAR)
+@pytest.mark.parametrize("machine", [*SCALAR, *BOXES])
 @pytest.mark.usefixtures("process_engine")
 def test_many_random_histories(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=settings(LONG, max_examples=200))
@@ -204,14 +232,14 @@ def test_many_random_histories_of_vectors(machine: Machine) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("machine", CHANGING)
+@pytest.mark.parametrize("machine", [*CHANGING, *(only(machine, IN_PLACE) for machine in BOXES)])
 @pytest.mark.usefixtures("process_engine")
 def test_many_random_histories_of_changes_in_place(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=settings(LONG, max_examples=100))
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("machine", [*SCALAR, *VECTORS])
+@pytest.mark.parametrize("machine", [*SCALAR, *BOXES, *VECTORS])
 @pytest.mark.usefixtures("engine")
 def test_many_random_histories_on_spark(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=settings(LONG, max_examples=40))

@@ -66,7 +66,10 @@ LISTED_WORDS = (
 )
 PLAIN_PACKAGES = (
     *("engine/", "format/", "index/", "query/filter/", "query/scan/", "spark/", "errors.py", "jobs/maintain.py"),
-    *(f"jobs/{name}/" for name in ("audit", "bitmap", "btree", "knn_join", "ngram", "shared", "vector", "zones")),
+    *(
+        f"jobs/{name}/"
+        for name in ("audit", "bitmap", "btree", "knn_join", "ngram", "rtree", "shared", "vector", "zones")
+    ),
 )
 NOT_YET_PLAIN = (
     "format/compaction/",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pennon.index.inverted.options import Inverted
     from pennon.index.ngram.options import NGram
     from pennon.index.options import IndexOptions
+    from pennon.index.rtree.options import RTree
     from pennon.index.vector.options import IvfFlat, IvfHnswFlat, IvfHnswPq, IvfHnswSq, IvfPq, IvfRq, IvfSq
     from pennon.index.zones.options import BloomFilter, ZoneMap
     from pennon.jobs.audit.report import AuditReport, Finding
@@ -91,6 +92,7 @@ __all__ = [
     "OptimizePlan",
     "Orphan",
     "ProgressListener",
+    "RTree",
     "Result",
     "ReuseInfo",
     "ReuseVersionInfo",
@@ -162,6 +164,7 @@ _MODULES = {
     "OptimizePlan": "pennon.jobs.optimize.steps",
     "Orphan": "pennon.format.cleanup",
     "ProgressListener": "pennon.engine.progress",
+    "RTree": "pennon.index.rtree.options",
     "Result": "pennon.jobs.results",
     "ReuseInfo": "pennon.query.inventory",
     "ReuseVersionInfo": "pennon.query.inventory",

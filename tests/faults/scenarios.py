@@ -24,6 +24,7 @@ from pennon.index.vector.vectors import to_lists
 from pennon.jobs.maintain import MaintenancePolicy
 from pennon.table import Table
 from pennon.testing.cases import labels
+from tests.support.geometries import POSITION, rectangle
 from tests.support.tables import full_scan, stock_answer
 
 DIM = 8
@@ -39,13 +40,15 @@ FILTERS = (
     "array_has(l, 'a')",
     "NOT array_has_any(l, ['b', NULL])",
     "contains(s, 's13')",
+    f"st_intersects(p, {rectangle(2, 3, 9, 8)}) or p is null",
 )
 EAGER = MaintenancePolicy(min_fragments_to_compact=1, max_reuse_versions=0, target_rows_per_fragment=1000)
 
 
 def rows(count: int, start: int) -> pa.Table:
     rng = np.random.default_rng(start)
-    return pa.table(
+    geometry = pa.field("p", POSITION, metadata={"ARROW:extension:name": "geoarrow.point"})
+    table = pa.table(
         {
             "id": np.arange(start, start + count),
             "k": pa.array([None if v == 0 else int(v) for v in rng.integers(0, 20, count)], pa.int64()),
@@ -54,6 +57,9 @@ def rows(count: int, start: int) -> pa.Table:
             "v": to_lists(rng.standard_normal((count, DIM), dtype=np.float32)),
         }
     )
+    drawn = rng.integers(0, 20, (count, 2)).tolist()
+    points = [None if x == 0 else {"x": x / 2, "y": y / 2} for x, y in drawn]
+    return table.append_column(geometry, pa.array(points, POSITION))
 
 
 def plain(uri: str, *, stable: bool = False) -> None:
@@ -103,6 +109,28 @@ def build_hnsw(table: Table) -> None:
 
 def build_ngram(table: Table) -> None:
     table.create_index("s", "NGRAM", rows_per_task=100)
+
+
+def build_boxes(table: Table) -> None:
+    table.create_index("p", "RTREE", page_size=16, rows_per_task=100)
+
+
+def boxes(uri: str, *, stable: bool = False) -> None:
+    """With an R-tree of two segments; a fragment on top is not covered."""
+    plain(uri, stable=stable)
+    table = pennon.open(uri)
+    build_boxes(table)
+    for start in (1000, 2000):
+        lance.write_dataset(rows(FRAGMENT_ROWS, start), uri, mode="append")
+        if start < 2000:
+            table.refresh()
+            table.optimize_indices(num_indices_to_merge=0)
+    lance.dataset(uri).delete("id % 11 = 2")
+
+
+def boxes_deferred(uri: str) -> None:
+    boxes(uri)
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=150)
 
 
 def build_words(table: Table) -> None:
@@ -287,6 +315,10 @@ SCENARIOS = [
     Scenario("merge an NGRAM, stable row ids", ngrams_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),
     Scenario("remap an NGRAM", ngrams, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("catch up an NGRAM", ngrams_deferred, lambda t: t.catch_up_indices()),
+    Scenario("build an RTREE", plain, build_boxes),
+    Scenario("merge an RTREE", boxes, lambda t: t.optimize_indices(num_indices_to_merge=9)),
+    Scenario("remap an RTREE", boxes, lambda t: t.compact(target_rows_per_fragment=150)),
+    Scenario("catch up an RTREE", boxes_deferred, lambda t: t.catch_up_indices()),
     Scenario("add deltas", indexed, lambda t: t.optimize_indices(num_indices_to_merge=0)),
     Scenario("merge segments", indexed, lambda t: t.optimize_indices(num_indices_to_merge=9)),
     Scenario("merge segments, stable row ids", indexed_stable, lambda t: t.optimize_indices(num_indices_to_merge=9)),

@@ -25,6 +25,7 @@ from pennon.index.inverted.search.leaves import TextIndex
 from pennon.index.vector.vectors import to_lists
 from pennon.testing.cases import labels
 from pennon.testing.engines import in_process
+from tests.support.geometries import POSITION, rectangle
 from tests.support.manifests import edit_newest
 from tests.support.vectors import clustered
 
@@ -53,6 +54,8 @@ FILTERS = (
     "NOT array_has_any(l, ['b', NULL])",
     "contains(s, 'k03')",
     "s ilike '%K01%' or contains(s, '123')",
+    f"st_intersects(p, {rectangle(20, 20, 90, 60)})",
+    f"st_within(p, {rectangle(0, 0, 300, 9)}) or p is null",
 )
 
 
@@ -80,6 +83,7 @@ def make_victims(directory: Path) -> list[Victim]:
             _bitmaps(directory / "bitmaps.lance"),
             _vectors(directory / "vectors.lance"),
             _ngrams(directory / "ngrams.lance"),
+            _boxes(directory / "boxes.lance"),
             _moved(directory / "moved.lance", external=False),
             _moved(directory / "moved_external.lance", external=True),
             _stable(directory / "stable.lance"),
@@ -103,7 +107,11 @@ def rows(count: int, start: int = 0, *, vectors: bool = True) -> pa.Table:
     columns["t"] = pa.array([f"row {v % 7} of the {WORDS[v % 11]} {v}" for v in draw], pa.string(), mask=gone)
     if vectors:
         columns["v"] = to_lists(clustered(count, DIM, start).astype(np.float32))
-    return pa.table(columns)
+    points = pa.array(
+        [None if v % 17 == 3 else {"x": v * 1.0, "y": v * 7 % 100 * 1.0} for v in draw.tolist()], POSITION
+    )
+    geometry = pa.field("p", POSITION, metadata={"ARROW:extension:name": "geoarrow.point"})
+    return pa.table(columns).append_column(geometry, points)
 
 
 def _written(path: Path, **options: Any) -> str:
@@ -165,6 +173,17 @@ def _ngrams(path: Path) -> Victim:
     pennon.open(uri).create_index("s", "NGRAM")
     lance.write_dataset(rows(200, 1200), uri, mode="append")
     pennon.open(uri).create_index("s", "NGRAM", fragment_ids=[4])
+    lance.dataset(uri).delete("id % 13 = 5")
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=600)
+    return _victim(uri, ())
+
+
+def _boxes(path: Path) -> Victim:
+    """R-trees of several levels in two segments; rows of both have moved."""
+    uri = _written(path)
+    pennon.open(uri).create_index("p", "RTREE", page_size=16)
+    lance.write_dataset(rows(200, 1200), uri, mode="append")
+    pennon.open(uri).create_index("p", "RTREE", fragment_ids=[4], page_size=64)
     lance.dataset(uri).delete("id % 13 = 5")
     pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=600)
     return _victim(uri, ())

@@ -52,8 +52,8 @@ def effects(table: Table, remap: str = "immediate") -> dict[str, Effect]:
 
 
 def test_what_can_be_is_remapped_and_the_rest_recorded(tmp_path: Path) -> None:
-    table = make(tmp_path / "t.lance", "RTREE")
-    before, asked = table.version, KINDS["RTREE"].ask(lance.dataset(table.uri))
+    table = make(tmp_path / "t.lance", "MINHASHLSH")
+    before, asked = table.version, KINDS["MINHASHLSH"].ask(lance.dataset(table.uri))
     assert effects(table) == {NAME: Effect.RECORDED, "k_idx": Effect.REMAPPED}
     plan = table.compact().plan
     assert plan.records
@@ -64,28 +64,28 @@ def test_what_can_be_is_remapped_and_the_rest_recorded(tmp_path: Path) -> None:
     assert covered(table)
     assert covered(table, "k_idx")
     assert recorded(table) == 1
-    assert KINDS["RTREE"].ask(lance.dataset(table.uri)) == asked != []
+    assert KINDS["MINHASHLSH"].ask(lance.dataset(table.uri)) == asked != []
     assert table.count("k = 3") == lance.dataset(table.uri).count_rows("k = 3")
     assert table.trim_fragment_reuse().versions_removed == 0
 
 
 def test_again_and_again(tmp_path: Path) -> None:
     """Every compaction adds to the Fragment Reuse Index, until pylance drops the index that needs it."""
-    table = make(tmp_path / "t.lance", "RTREE")
+    table = make(tmp_path / "t.lance", "MINHASHLSH")
     table.compact(target_rows_per_fragment=100)
     lance.dataset(table.uri).delete("id % 5 = 0")
-    expected = KINDS["RTREE"].ask(lance.dataset(table.uri))
+    expected = KINDS["MINHASHLSH"].ask(lance.dataset(table.uri))
     table.refresh().compact(target_rows_per_fragment=1000)
     assert recorded(table) == 2
     assert covered(table)
-    assert KINDS["RTREE"].ask(lance.dataset(table.uri)) == expected != []
+    assert KINDS["MINHASHLSH"].ask(lance.dataset(table.uri)) == expected != []
     table.drop_index(NAME)
     assert table.trim_fragment_reuse().versions_removed == 2
     assert table.count("k = 3") == lance.dataset(table.uri).count_rows("k = 3")
 
 
 def test_a_graph_is_searched_by_pylance_before_and_after(tmp_path: Path) -> None:
-    table = make(tmp_path / "t.lance", "RTREE", graph=True)
+    table = make(tmp_path / "t.lance", "MINHASHLSH", graph=True)
     expected = lance.dataset(table.uri).to_table(nearest=NEAREST, columns=["id", "_distance"])["id"].to_pylist()
     first = table.version
     table.compact()
@@ -118,12 +118,12 @@ def test_what_neither_follows_nor_is_rewritten_holds_its_fragments_back(
 
 def test_on_stable_row_ids(tmp_path: Path) -> None:
     """Indices by row id stay as they are; one by address that cannot be rewritten holds back what it covers."""
-    table = make(tmp_path / "ids.lance", "RTREE", stable=True)
-    asked = KINDS["RTREE"].ask(lance.dataset(table.uri))
+    table = make(tmp_path / "ids.lance", "MINHASHLSH", stable=True)
+    asked = KINDS["MINHASHLSH"].ask(lance.dataset(table.uri))
     assert effects(table) == {NAME: Effect.KEPT, "k_idx": Effect.REMAPPED}
     table.compact()
     assert covered(table)
-    assert KINDS["RTREE"].ask(lance.dataset(table.uri)) == asked
+    assert KINDS["MINHASHLSH"].ask(lance.dataset(table.uri)) == asked
 
     table = make(tmp_path / "addresses.lance", "FM", stable=True)
     assert table.plan_compact().held_back == (0, 1, 2, 3)

@@ -12,6 +12,7 @@ import pytest
 import pennon
 from pennon.engine import SparkEngine
 from pennon.testing.oracles import full_scans, pylance_answer
+from tests.support.geometries import POSITION, rectangle
 from tests.support.texts import WORDS
 
 ROWS, FRAGMENT, APPENDED = 1600, 400, 200
@@ -30,6 +31,11 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         ("id between 390 and 410", "id in (3, 700, 1650)", "id >= 1590"),
     ),
     "BLOOMFILTER": ("s", {"rows_per_task": 300, "number_of_items": 64}, ("s = 'range 7'", "s in ('ab 10', 'x9y 11')")),
+    "RTREE": (
+        "p",
+        {"rows_per_task": 300, "page_size": 32},
+        (f"st_intersects(p, {rectangle(0, 0, 5, 9)})", f"st_within(p, {rectangle(-1, -1, 3, 30)})", "p is null"),
+    ),
     "NGRAM": ("s", {"rows_per_task": 300}, ("contains(s, 'artit')", "s like 'range%'", "contains(s, 'dex 13')")),
 }
 
@@ -37,7 +43,9 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
 def rows(start: int, count: int) -> pa.Table:
     numbers = range(start, start + count)
     words = [WORDS[n * 7 % len(WORDS)] for n in numbers]
-    return pa.table(
+    points = [None if n % 41 == 7 else {"x": n * 7 % 40 / 2, "y": n * 11 % 60 / 2} for n in numbers]
+    geometry = pa.field("p", POSITION, metadata={"ARROW:extension:name": "geoarrow.point"})
+    table = pa.table(
         {
             "id": pa.array(numbers, pa.int64()),
             "k": pa.array([None if n % 31 == 4 else n % 19 for n in numbers], pa.int32()),
@@ -48,6 +56,7 @@ def rows(start: int, count: int) -> pa.Table:
             ),
         }
     )
+    return table.append_column(geometry, pa.array(points, POSITION))
 
 
 @pytest.mark.parametrize("kind", CASES)

@@ -17,11 +17,16 @@ from click.testing import CliRunner
 import pennon
 from pennon.cli import main
 from pennon.index.zones.description import mean_overlaps
+from pennon.testing.cases import Points
 from tests.report.tables import append, write
 from tests.support.html import Reader
 
 ROWS = 3_000
 COUNTRIES = ["de", "fr", None, "us"]
+
+
+def place(number: int) -> dict[str, float] | None:
+    return {"x": number % 50 / 2, "y": number // 50 / 2} if number % 10 else None
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +41,15 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
             "body": pa.array([f"word{n % 11} common {'rare' if n % 100 == 0 else ''}" for n in ids]),
         }
     )
-    lance.write_dataset(table, address, max_rows_per_file=1_000)
+    points = pa.ExtensionArray.from_storage(Points(), pa.array([place(int(n)) for n in ids], Points().storage_type))
+    lance.write_dataset(table.append_column("place", points), address, max_rows_per_file=1_000)
     opened = pennon.open(address, engine="local")
     opened.create_index("country", "BITMAP")
     opened.create_index("tags", "LABEL_LIST")
     opened.create_index("id", "ZONEMAP", rows_per_zone=500)
     opened.create_index("id", "BLOOMFILTER", name="bloom")
     opened.create_index("body", "NGRAM", name="grams")
+    opened.create_index("place", "RTREE", name="places", page_size=100)
     opened.create_index("body", "INVERTED", name="text", stem=False, remove_stop_words=False)
     return address
 
@@ -90,6 +97,12 @@ def test_tokens(uri: str, data: Mapping[str, Any]) -> None:
     shown = largest(data["grams"])
     assert shown == {token: sum(token in text for text in texts) for token in shown}
     assert shown["com"] == ROWS
+
+
+def test_boxes(data: Mapping[str, Any]) -> None:
+    measures = dict(data["places"]["measures"])
+    assert 0 < measures.pop("overlapping_pages") < 8
+    assert measures == {"geometries": 2_700, "nulls": 300, "pages": 28, "levels": 2}
 
 
 def test_terms(uri: str, data: Mapping[str, Any]) -> None:

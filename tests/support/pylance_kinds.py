@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,7 @@ def rows(start: int, count: int, columns: Iterable[str] | Mapping[str, str]) -> 
     arrays = {source: SOURCES[source](ids) for source in set(named.values())}
     fields, values = [pa.field("id", pa.int64())], [pa.array(ids)]
     for name, source in named.items():
-        metadata = {"ARROW:extension:name": "geoarrow.point"} if source == "point" else None
+        metadata = {"ARROW:extension:name": f"geoarrow.{source}"} if source in ("point", "wkb") else None
         fields.append(pa.field(name, arrays[source].type, metadata=metadata))
         values.append(arrays[source])
     return pa.Table.from_arrays(values, schema=pa.schema(fields))
@@ -62,6 +63,10 @@ def _points(ids: Ids) -> pa.Array:
     return pa.StructArray.from_arrays([pa.array(ids * 0.1), pa.array(ids * 0.2)], ["x", "y"])
 
 
+def _wkb(ids: Ids) -> pa.Array:
+    return pa.array([struct.pack("<BIdd", 1, 1, i * 0.1, i * 0.2) for i in ids.tolist()])
+
+
 def _tensors(ids: Ids) -> pa.Array:
     return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), [DIM]), _fixed(_vectors(ids), DIM))
 
@@ -78,6 +83,7 @@ SOURCES: dict[str, Callable[[Ids], pa.Array]] = {
     "tensor": _tensors,
     "json": _documents,
     "point": _points,
+    "wkb": _wkb,
 }
 
 
@@ -180,7 +186,8 @@ KINDS: dict[str, PylanceKind] = {
     "ZONEMAP on lists": PylanceKind("labels", "ZONEMAP", _filtered("{} is null")),
     "BLOOMFILTER": PylanceKind("k", "BLOOMFILTER", EQUAL),
     "NGRAM": PylanceKind("text", "NGRAM", CONTAINS),
-    "RTREE": PylanceKind("point", "RTREE", _filtered(f"st_intersects({{}}, {BOX})", pylance_only=True)),
+    "RTREE": PylanceKind("point", "RTREE", _filtered(f"st_intersects({{}}, {BOX})")),
+    "RTREE on WKB": PylanceKind("wkb", "RTREE", _filtered(f"st_intersects({{}}, {BOX})")),
     "FM": PylanceKind("text", IndexConfig("fm", {}), CONTAINS),
     "MINHASHLSH": PylanceKind("text", "MINHASHLSH", (_similar, _counted), needs_coverage=True),
     "JSON": PylanceKind(

@@ -11,17 +11,23 @@ from pennon.errors import ColumnNotFound, UnsupportedColumn
 from pennon.format.pb import lance_pb2 as pb
 from pennon.wording import did_you_mean, sql_identifier
 
+# The start of the names of extension types of geometries.
+GEOMETRIES = "geoarrow."
+EXTENSION_KEY = b"ARROW:extension:name"
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """One field of the schema. `path` is the name that users write: `user_id`, or `address.city` for a nested leaf.
-    `type` is the type in filters and index files; for UUIDs and tensors, the schema declares another."""
+    `type` is the type in filters and index files; for UUIDs and tensors, the schema declares another. `extension` is
+    the name of the Arrow extension type in the metadata of the field, such as `geoarrow.point`."""
 
     path: str
     field_id: int
     type: pa.DataType
     is_leaf: bool
     declared: pa.DataType
+    extension: str = ""
 
 
 class Columns:
@@ -34,24 +40,25 @@ class Columns:
         children: dict[int, list[pb.Field]] = {}
         for proto in fields:
             children.setdefault(proto.parent_id, []).append(proto)
-        self._add(children, -1, "", {f.name: f.type for f in schema})
+        self._add(children, -1, "", {f.name: f for f in schema})
 
-    def _add(
-        self, children: dict[int, list[pb.Field]], parent: int, prefix: str, types: dict[str, pa.DataType]
-    ) -> None:
+    def _add(self, children: dict[int, list[pb.Field]], parent: int, prefix: str, known: dict[str, pa.Field]) -> None:
         for proto in children.get(parent, []):
-            arrow_type = types.get(proto.name)
-            if arrow_type is None:
+            arrow_field = known.get(proto.name)
+            if arrow_field is None:
                 continue
-            path = prefix + quote_identifier(proto.name)
-            is_struct = pa.types.is_struct(arrow_type)
-            column = Column(path, proto.id, stored_type(arrow_type), not is_struct, arrow_type)
+            path, arrow_type = prefix + quote_identifier(proto.name), arrow_field.type
+            stored, extension = stored_type(arrow_type), _extension(arrow_field)
+            is_struct = pa.types.is_struct(stored)
+            # A point is a struct of numbers, and a value that filters name as a whole.
+            is_leaf = not is_struct or extension.startswith(GEOMETRIES)
+            column = Column(path, proto.id, stored, is_leaf, arrow_type, extension)
             self._by_path[path] = column
             self._by_id[proto.id] = column
             if "`" in proto.name or not proto.name or parent in self._unreadable:
                 self._unreadable.add(proto.id)
             if is_struct:
-                nested = {arrow_type.field(i).name: arrow_type.field(i).type for i in range(arrow_type.num_fields)}
+                nested = {stored.field(i).name: stored.field(i) for i in range(stored.num_fields)}
                 self._add(children, proto.id, path + ".", nested)
 
     def __iter__(self):
@@ -77,9 +84,11 @@ class Columns:
 
 def stored_type(type_: pa.DataType) -> pa.DataType:
     """The type that pylance stores in index files for values of a type: 16 bytes for a UUID, a vector for a tensor of
-    one dimension. Any other type, including tensors of more dimensions, is unchanged."""
+    one dimension; for a geometry, the type of its coordinates. Any other type, including tensors of more dimensions, is
+    unchanged."""
     vector = isinstance(type_, pa.FixedShapeTensorType) and len(type_.shape) == 1
-    return type_.storage_type if vector or isinstance(type_, pa.UuidType) else type_
+    geometry = isinstance(type_, pa.BaseExtensionType) and type_.extension_name.startswith(GEOMETRIES)
+    return type_.storage_type if vector or geometry or isinstance(type_, pa.UuidType) else type_
 
 
 def stored_values(array: pa.Array) -> pa.Array:
@@ -90,3 +99,9 @@ def stored_values(array: pa.Array) -> pa.Array:
 def quote_identifier(name: str) -> str:
     """A name as Lance writes it in paths: in backticks if it would be parsed as more than one part."""
     return sql_identifier(name) if "." in name or "`" in name else name
+
+
+def _extension(field: pa.Field) -> str:
+    if isinstance(field.type, pa.BaseExtensionType):
+        return field.type.extension_name
+    return (field.metadata or {}).get(EXTENSION_KEY, b"").decode("utf-8", "replace")

@@ -116,7 +116,24 @@ class ContainsText:
         return f"{self.column} contains {{{pieces}{more}}}{' in any case' if self.any_case else ''}"
 
 
-Condition = ColumnRanges | HasLabels | ContainsText
+@dataclass(frozen=True)
+class MeetsBox:
+    """TRUE only for rows whose geometry has a point in the box, borders included. Never exact: a geometry is compared
+    with another one, of which only the box is known here."""
+
+    column: str
+    type: pa.DataType
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+    exact: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.column} meets the box ({self.xmin:g} {self.ymin:g}, {self.xmax:g} {self.ymax:g})"
+
+
+Condition = ColumnRanges | HasLabels | ContainsText | MeetsBox
 
 
 def _is_point(interval: Interval) -> bool:

@@ -23,7 +23,6 @@ class ForeignKind:
 
 
 FOREIGN = (
-    ForeignKind("RTREE", "lance.index.pb.rtreeindexdetails", frozenset({0})),
     ForeignKind("FM", "lance.index.pb.fmindexdetails", follows_reuse=False),
     ForeignKind("MINHASHLSH", "lance.index.pb.minhashlshindexdetails", frozenset({0})),
     ForeignKind("JSON", "lance.index.pb.jsonindexdetails"),

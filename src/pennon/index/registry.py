@@ -16,10 +16,11 @@ from pennon.index.inverted.kind import INVERTED
 from pennon.index.kind import IndexKind
 from pennon.index.ngram.kind import NGRAM
 from pennon.index.options import IndexOptions
+from pennon.index.rtree.kind import RTREE
 from pennon.index.vector.kind import VECTOR
 from pennon.index.zones.kind import BLOOM_FILTER, ZONE_MAP
 
-KINDS: tuple[IndexKind, ...] = (BTREE, ZONE_MAP, BLOOM_FILTER, BITMAP, LABEL_LIST, NGRAM, INVERTED, VECTOR)
+KINDS: tuple[IndexKind, ...] = (BTREE, ZONE_MAP, BLOOM_FILTER, BITMAP, LABEL_LIST, NGRAM, RTREE, INVERTED, VECTOR)
 
 
 def kind_named(name: str) -> IndexKind:

@@ -14,6 +14,7 @@ from pennon.index.inverted.kind import INVERTED
 from pennon.index.kind import IndexKind
 from pennon.index.ngram.kind import NGRAM
 from pennon.index.registry import kind_named, kind_of
+from pennon.index.rtree.kind import RTREE
 from pennon.index.vector.kind import VECTOR
 from pennon.index.zones.kind import BLOOM_FILTER, ZONE_MAP
 from pennon.jobs.kinds import KindJobs
@@ -31,6 +32,7 @@ JOBS: dict[IndexKind, Callable[[], KindJobs]] = {
     BITMAP: _imported("bitmap", "BitmapJobs", BITMAP),
     LABEL_LIST: _imported("bitmap", "BitmapJobs", LABEL_LIST),
     NGRAM: _imported("ngram", "NGramJobs"),
+    RTREE: _imported("rtree", "RTreeJobs"),
     INVERTED: _imported("inverted", "InvertedJobs"),
     VECTOR: _imported("vector", "VectorJobs"),
 }

@@ -94,6 +94,36 @@ def texts(name: str, words: tuple[str, ...]) -> Column:
     )
 
 
+class Points(pa.ExtensionType):
+    """Points of GeoArrow, which pylance recognizes by the name of the type."""
+
+    def __init__(self) -> None:
+        coordinate = [pa.field(name, pa.float64(), nullable=False) for name in ("x", "y")]
+        super().__init__(pa.struct(coordinate), "geoarrow.point")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b"{}"
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage_type: pa.DataType, serialized: bytes) -> Points:
+        return cls()
+
+
+def points(name: str, size: int = 10) -> Column:
+    """Points with whole coordinates from 0 to `size`, and NULL."""
+
+    def values(rng: np.random.Generator, count: int) -> pa.Array:
+        x, y = rng.integers(0, size + 1, (2, count)).astype(np.float64)
+        nulls, type_ = pa.array(rng.random(count) < 0.1), Points()
+        stored = pa.StructArray.from_arrays([pa.array(x), pa.array(y)], fields=list(type_.storage_type), mask=nulls)
+        return pa.ExtensionArray.from_storage(type_, stored)
+
+    def condition(number: int) -> str:
+        return f"st_intersects({name}, st_geomfromtext('LINESTRING({number} 0, {number} 4)'))"
+
+    return Column(values, condition=condition)
+
+
 def scalar_index(
     column: str,
     index_type: str,
@@ -171,3 +201,12 @@ def label_list(column: str, *, filters: tuple[str, ...] = (), name: str | None =
     """An index of the labels in lists, built with and without an exchange."""
     options = {"rows_per_task": st.sampled_from([None, 50])}
     return scalar_index(column, "LABEL_LIST", filters=filters, options=options, name=name)
+
+
+def rtree(column: str, *, filters: tuple[str, ...] = (), name: str | None = None) -> IndexCase:
+    """An R-tree of small pages, built with and without an exchange."""
+    options: dict[str, st.SearchStrategy[Any]] = {
+        "page_size": st.sampled_from([2, 16, 4096]),
+        "rows_per_task": st.sampled_from([None, 50]),
+    }
+    return scalar_index(column, "RTREE", filters=filters, options=options, name=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pennon.query.filter.geometry import RELATIONS
 from pennon.query.filter.literals import Literal, SqlType, number
 from pennon.query.filter.syntax import (
     Between,
@@ -69,7 +70,8 @@ _FUNCTIONS = {
     "LIST_CONTAINS": "array_has",
     "ARRAY_HAS_ANY": "array_has_any",
     "ARRAY_HAS_ALL": "array_has_all",
-}
+    "ST_GEOMFROMTEXT": "st_geomfromtext",
+} | {name.upper(): name for name in RELATIONS}
 _MAX_DEPTH = 48  # Lance refuses deeper nesting than about this.
 
 

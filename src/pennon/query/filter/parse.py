@@ -13,9 +13,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from pennon.errors import InvalidFilter
-from pennon.index.conditions import ColumnRanges, ContainsText, HasLabels
+from pennon.index.conditions import ColumnRanges, ContainsText, HasLabels, MeetsBox
 from pennon.index.key_spans import Order, Span, Spans, beyond, order_of, union
 from pennon.query.filter.columns import Columns
+from pennon.query.filter.geometry import RELATIONS, box_of_text
 from pennon.query.filter.grammar import read
 from pennon.query.filter.in_list_merging import InListMerging
 from pennon.query.filter.literals import Literal, Place, locate
@@ -215,6 +216,8 @@ class _Binder:
                 return self.labels(name, [literal], every=False, negated=negated)
             case (("array_has_any" | "array_has_all"), [Name() as name, Items(literals=literals)]) if literals:
                 return self.labels(name, literals, function == "array_has_all", negated)
+            case _, ([Name() as name, Call() as other] | [Call() as other, Name() as name]) if not negated:
+                return self.related(function, name, other)
             case _:
                 return None
 
@@ -256,6 +259,16 @@ class _Binder:
         values = iter(order.scalars([place.low for place in places if place is not None]))
         labels = tuple(None if literal.kind == "null" else next(values) for literal in literals)
         return HasLabels(path, type_, labels, every, negated)
+
+    def related(self, function: str, name: Name, other: Call) -> Node | None:
+        """Geometries related to a constant one, which have a point in its box."""
+        column = self.columns.exactly(name)
+        match function in RELATIONS, other.function, other.arguments:
+            case True, "st_geomfromtext", [Constant(literal=Literal(kind="string", value=text))] if column:
+                box = box_of_text(text)
+                return MeetsBox(*column, *box) if box is not None else None
+            case _:
+                return None
 
     def starting_with(self, name: Name, prefix: str, negated: bool, exact: bool = True) -> Node | None:
         column = self.columns.find(name)

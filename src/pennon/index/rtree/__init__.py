@@ -1,0 +1,1 @@
+"""R-trees: the boxes around geometries."""

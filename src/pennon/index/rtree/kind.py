@@ -1,0 +1,54 @@
+"""The R-tree kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from pennon.format.index_metadata import IndexSegment
+from pennon.format.schema import Column
+from pennon.format.snapshot import Snapshot
+from pennon.index.cache import ByteCache
+from pennon.index.conditions import ColumnRanges, Condition, MeetsBox
+from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.kind import KindDefaults, Precision, Query
+from pennon.index.options import IndexOptions, by_type
+from pennon.index.rtree.geometries import has_boxes
+from pennon.index.rtree.options import RTree
+from pennon.index.rtree.segment import RTreeSegment
+
+
+@dataclass(frozen=True)
+class RTreeKind(KindDefaults):
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(RTree)
+    names: tuple[str, ...] = tuple(options)
+    queries: frozenset[Query] = frozenset({Query.FILTER})
+    type_url: str = "/lance.index.pb.RTreeIndexDetails"
+    type_names: frozenset[str] = frozenset({"lance.index.pb.rtreeindexdetails", "lance.table.rtreeindexdetails"})
+    index_version: int = 0
+    versions: frozenset[int] = frozenset({0})
+
+    def supports(self, type_: pa.DataType) -> bool:
+        return has_boxes(type_)
+
+    def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
+        if isinstance(condition, MeetsBox):
+            return Precision.SUPERSET
+        is_null = isinstance(condition, ColumnRanges) and condition.nulls and not condition.spans
+        return Precision.EXACT if is_null else None
+
+    def open(
+        self,
+        snapshot: Snapshot,
+        segment: IndexSegment,
+        column: Column,
+        reuse: FragmentReuse | None,
+        cache: ByteCache,
+    ) -> RTreeSegment:
+        return RTreeSegment(snapshot.store, segment, cache, reuse)
+
+
+RTREE = RTreeKind()

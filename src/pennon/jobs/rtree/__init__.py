@@ -1,0 +1,1 @@
+"""R-trees: built, merged and audited."""
