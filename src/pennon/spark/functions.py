@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as st
@@ -22,12 +23,11 @@ from pennon.query.inventory import Index, list_indices
 from pennon.query.scan.explain import explain
 from pennon.query.scan.request import ScanRequest
 from pennon.secrets import is_secret
+from pennon.spark import searches
 from pennon.spark.errors import without_traceback
+from pennon.spark.searches import Search
 from pennon.spark.source import chosen_columns
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
-
-if TYPE_CHECKING:
-    from pennon.spark.searches import Search
 
 Storage = Mapping[str, str]
 Rows = Iterator[tuple[Any, ...]]
@@ -60,6 +60,8 @@ SEARCHES = {
     "pennon_search_text": ("uri", "column", "query"),
     "pennon_search_hybrid": ("uri", "vector_column", "vector", "text_column", "text"),
 }
+# Their modules below `searches`.
+MODULES = {"pennon_search": "vector", "pennon_search_text": "text", "pennon_search_hybrid": "hybrid"}
 
 
 @dataclass
@@ -151,10 +153,7 @@ def _found(result: SearchSchema, name: str, given: Mapping[str, Any]) -> Rows:
 
 
 def _search(name: str) -> Search:
-    """Imported when it is used: the kernels of text searches take long to load, and every session imports this."""
-    from pennon.spark.searches import SEARCHES as KNOWN  # noqa: PLC0415
-
-    return KNOWN[name]
+    return import_module(f"{searches.__name__}.{MODULES[name]}").SEARCH
 
 
 def _search_schema(
