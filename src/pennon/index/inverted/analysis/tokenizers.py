@@ -102,6 +102,11 @@ class Tokenizer:
         """Bytes that the table of distinct tokens takes."""
         return self._table.nbytes
 
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the distinct tokens."""
+        return self._table.text_bytes(self.uniques)
+
     def encode_column(self, column: pa.Array) -> Tokens:
         """The tokens of the rows of a column."""
         return self.encode(texts_of(column))
