@@ -28,10 +28,10 @@ BATCH_POSTINGS = 1 << 20
 # What is held until the partition is written: a number for each token, the row id and the end of each document.
 _TOKEN, _ROW = 4, 16
 # What distinct tokens take while they are filtered, as Python strings and in columns of text, for each and for a byte.
-_FILTERED, _FILTERED_BYTE = 260, 6
+_FILTERED, _FILTERED_BYTE = 400, 6
 # What is added while it is written: document and frequency of a posting, its position; length and row id of each
-# document, twice; counts, ends and cursors of each term; and the batches that are encoded and on their way to the file.
-_POSTING, _POSITION, _DOC, _TERM, _BATCHES = 8, 4, 24, 72, 24 << 20
+# document, three times; counts, ends and cursors of each term; and the batches that are encoded and being written.
+_POSTING, _POSITION, _DOC, _TERM, _BATCHES = 8, 4, 36, 72, 28 << 20
 
 
 class PartitionBuilder:

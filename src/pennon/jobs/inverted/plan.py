@@ -33,7 +33,7 @@ LEAST_TASK_TEXT = 32 << 20
 # What a task holds for a byte of text: tokens and postings of words, or those of n-grams, which start at every byte.
 WORD_BYTES, NGRAM_BYTES = 4, 16
 # Of the memory of a task, what a partition may take before it is written; the rest is for batches and for writing.
-PARTITION_SHARE = 0.5
+PARTITION_SHARE = 0.625
 # Of the memory of a task, the index files that it merges: dictionaries and documents are held, and lists that pylance
 # wrote in an order of its own.
 MERGED_SHARE = 0.25

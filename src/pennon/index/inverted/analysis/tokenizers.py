@@ -120,7 +120,10 @@ class Tokenizer:
         given = texts.data, texts.starts, texts.stops
         while not self._encode(*given, *self._table.arrays, self._state, found, ends[1:]):
             found = self._make_room(texts, found)
-        return Tokens(found[: self._state[kernels.FOUND]], ends[texts.documents])
+        numbers = found[: self._state[kernels.FOUND]]
+        if len(found) > len(numbers) + len(numbers) // 8:
+            numbers = numbers.copy()  # frees the room that was not needed
+        return Tokens(numbers, ends[texts.documents])
 
     def strings(self, first: int = 0) -> pa.Array:
         """Distinct tokens from a number on, as large binary values."""
