@@ -6,6 +6,16 @@ Match("range partitioned") & Phrase("inverted index")
 Boolean([(Occur.MUST, Match("index", "title")), (Occur.MUST_NOT, Match("draft", "body"))])
 """
 
-from pennon.index.inverted.query import Boolean, Boost, Match, MultiMatch, Occur, Operator, Phrase, Query
+from pennon.index.inverted.query import (
+    Boolean,
+    Boost,
+    CombinedFields,
+    Match,
+    MultiMatch,
+    Occur,
+    Operator,
+    Phrase,
+    Query,
+)
 
-__all__ = ["Boolean", "Boost", "Match", "MultiMatch", "Occur", "Operator", "Phrase", "Query"]
+__all__ = ["Boolean", "Boost", "CombinedFields", "Match", "MultiMatch", "Occur", "Operator", "Phrase", "Query"]

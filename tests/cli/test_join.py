@@ -1,4 +1,4 @@
-"""`pennon knn-join`: from a table of queries to a table of neighbors."""
+"""`pennon knn-join` and `pennon text-join`: from a table of queries to a table of neighbors, or of matches."""
 
 from __future__ import annotations
 
@@ -57,6 +57,28 @@ def test_neighbors_of_another_table(uri: str, queries: pa.Table, tmp_path: Path,
     again = run("knn-join", uri, "v", *options, "-o", out)
     assert (again.exit_code, len(again.stderr.splitlines())) == (1, 1)
     assert "already" in again.stderr
+
+
+def test_matches_of_another_table(tmp_path: Path) -> None:
+    path, asked, out = (str(tmp_path / name) for name in ("t.lance", "q.parquet", "out.parquet"))
+    texts = ["a red fox", "a dog", "red bread", None, "foxes and dogs", "the red dog"]
+    lance.write_dataset(pa.table({"id": range(6), "body": texts}), path)
+    pennon.open(path, engine="local").create_index("body", "INVERTED")
+    pq.write_table(pa.table({"q": range(4), "body": ["red fox", None, "nothing", "dog"]}), asked)
+    options = ("--queries", asked, "--k", "2", "--columns", "id", "--operator", "or", "--filter", "id > 0")
+    result = run("text-join", path, "body", *options, "-o", out, "--output", "json")
+    assert result.exit_code == 0, result.output
+    found = pq.read_table(out)
+    assert found.column_names == ["q", "body", "_rank", "_score", "id"]
+    expected = [
+        (number, rank, id_)
+        for number, text in ((0, "red fox"), (3, "dog"))
+        for rank, id_ in enumerate(pennon.open(path).search_text("body", text, 2, filter="id > 0")["id"].to_pylist(), 1)
+    ]
+    assert sorted(zip(*(found[name].to_pylist() for name in ("q", "_rank", "id")), strict=True)) == expected
+    assert json.loads(result.stdout) == {"status": "done", "rows": len(expected), "out": out}
+    several = run("text-join", path, "*", *options[:-2], "-o", str(tmp_path / "o"))
+    assert (several.exit_code, "query_column" in several.stderr) == (1, True)
 
 
 def test_errors_are_one_line(uri: str, queries: pa.Table, tmp_path: Path) -> None:

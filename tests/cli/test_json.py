@@ -22,7 +22,7 @@ from tests.support.vectors import clustered
 ROWS = 300
 # Verbs without a JSON result: they make a page, a script, or tables to look at.
 OTHERS = {"report", "demo", "completion"}
-# Run in this order on one table; `knn-join` needs Spark and is tested with the other joins.
+# Run in this order on one table; `knn-join` and `text-join` need Spark and are tested with the other joins.
 CALLS: dict[str, list[tuple[list[str], str]]] = {
     "create-index": [
         (["URI", "id", "--dry-run"], "planned"),
@@ -79,7 +79,7 @@ def test_every_verb_has_a_status(uri: str) -> None:
 
 def test_every_verb_is_tested() -> None:
     listed = {verb.name for _, verbs in main.purposes for verb in verbs}  # pyright: ignore[reportAttributeAccessIssue]
-    assert listed - OTHERS - {"knn-join"} <= CALLS.keys()
+    assert listed - OTHERS - {"knn-join", "text-join"} <= CALLS.keys()
 
 
 def test_numbers_are_fields(uri: str) -> None:

@@ -45,7 +45,8 @@ main.add_purpose(
     ListedVerb("query", "search", "Show the rows whose vectors are nearest to a query."),
     ListedVerb("text", "search-text", "Show the rows whose text matches a query best."),
     ListedVerb("text", "search-hybrid", "Show the rows that are best by vector and text."),
-    ListedVerb("knn_join", "knn-join", "Find the nearest rows for every row of another table."),
+    ListedVerb("joins", "knn-join", "Find the nearest rows for every row of another table."),
+    ListedVerb("joins", "text-join", "Find the best matches for every text of another table."),
 )
 main.add_purpose(
     "Maintain",

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from pennon.cli import render
 from pennon.cli.command import verb
-from pennon.cli.completion import complete_column
+from pennon.cli.completion import complete_column, complete_index
 from pennon.cli.options import names, on_table, output_option
 from pennon.cli.query_vector import query_vector
 from pennon.errors import InvalidArgument
 from pennon.table import Table
 
 ALL = "*"
+OPTIONS_OF_WORDS = (
+    click.option("--operator", type=click.Choice(["or", "and"]), help="Whether one word is enough.  [default: or]"),
+    click.option("--fuzziness", type=int, help="Also find words within this edit distance.  [default: 0]"),
+    click.option("--max-expansions", type=int, help="Near words to find at most.  [default: 50]"),
+    click.option(
+        "--prefix-length", type=int, help="Leading characters in which near words do not differ.  [default: 0]"
+    ),
+    click.option(
+        "--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]"
+    ),
+)
+
+
+def options_of_words(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that text searches of plain words have."""
+    for option in reversed(OPTIONS_OF_WORDS):
+        command = option(command)
+    return command
+
+
+def text_columns(text: str) -> list[str] | None:
+    """The columns to search, None for all that have an index."""
+    return None if text == ALL else names(text)
 
 
 @verb(
@@ -25,10 +49,7 @@ ALL = "*"
 @click.argument("column", shell_complete=complete_column)
 @click.argument("query")
 @click.option("--k", type=int, default=10, show_default=True, help="Rows to find.")
-@click.option("--operator", type=click.Choice(["or", "and"]), help="Whether one word is enough.  [default: or]")
-@click.option("--fuzziness", type=int, help="Also find words within this edit distance.  [default: 0]")
-@click.option("--max-expansions", type=int, help="Near words to find at most.  [default: 50]")
-@click.option("--prefix-length", type=int, help="Leading characters in which near words do not differ.  [default: 0]")
+@options_of_words
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all]")
 @click.option("--explain", "explained", is_flag=True, help="Show how it would run, and stop.")
@@ -51,10 +72,10 @@ def search_text(
     options = {name: value for name, value in options.items() if value is not None}
     options |= {"filter": filter_, "columns": names(columns)}
     if explained or analyze:
-        explanation = table.explain_search_text(_columns(column), query, k, analyze=analyze, **options)
+        explanation = table.explain_search_text(text_columns(column), query, k, analyze=analyze, **options)
         render.print_explanation(explanation, output)
         return
-    rows = table.search_text(_columns(column), query, k, **options)
+    rows = table.search_text(text_columns(column), query, k, **options)
     render.print_found(rows) if output == "json" else render.print_rows(rows)
 
 
@@ -72,6 +93,8 @@ def search_text(
 @click.option("--fusion", type=click.Choice(["rrf", "linear"]), default="rrf", show_default=True, help="How to fuse.")
 @click.option("--weights", metavar="V,T", help="Weights of vectors and text.  [default: 1,1; for linear 0.7,0.3]")
 @click.option("--candidates", type=int, help="Rows that each of the two searches finds.  [default: k]")
+@click.option("--vector-index", shell_complete=complete_index, help="Name of the index for vectors.")
+@click.option("--text-index", shell_complete=complete_index, help="Name of the index for texts.")
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all but VECTOR_COLUMN]")
 @output_option
@@ -93,12 +116,8 @@ def search_hybrid(
     query = query_vector(table, vector_column, vector, like)
     shown = names(columns) or [name for name in table.schema.names if name != vector_column]
     options |= {"filter": filter_, "columns": shown, "weights": _numbers(weights)}
-    rows = table.search_hybrid((vector_column, query), (_columns(text_column), text), k, **options)
+    rows = table.search_hybrid((vector_column, query), (text_columns(text_column), text), k, **options)
     render.print_found(rows) if output == "json" else render.print_rows(rows)
-
-
-def _columns(text: str) -> list[str] | None:
-    return None if text == ALL else names(text)
 
 
 def _numbers(text: str | None) -> list[float] | None:

@@ -122,6 +122,11 @@ def float_lists(frame: DataFrame, name: str) -> bool:
     return type_.typeName() == "array" and element is not None and element.typeName() in ("float", "double")
 
 
+def has_strings(frame: DataFrame, name: str) -> bool:
+    """Whether a column holds strings."""
+    return frame.schema[name].dataType.typeName() == "string"
+
+
 def _packed(messages: Iterator[Message]) -> Batches:
     packer = Packer()
     for destination, place, batch in messages:

@@ -34,6 +34,8 @@ from pennon.format.store import Location, Store, open_store, translate_read_erro
 
 SCAN_BATCH = 1 << 17
 WIDE_READAHEAD = 2
+# Batches in which a sample is read that is not to exceed some bytes.
+SAMPLED_PARTS = 8
 # A row fetched by its address costs about twenty times as much as a row of a scan.
 TAKEN_SHARE = 0.05
 ADDRESS = "_rowaddr"
@@ -70,10 +72,10 @@ class RowReader:
         return self.location.shown
 
     def scan_column(
-        self, column: Column, part: ScanSlice, batch_rows: int = SCAN_BATCH
+        self, column: Column, part: ScanSlice, batch_rows: int = SCAN_BATCH, batch_bytes: int | None = None
     ) -> Iterator[tuple[pa.Array, Addresses]]:
-        """Live values of one column and their addresses, batch by batch. If batches have few rows, because the rows are
-        wide, few batches are read ahead."""
+        """Live values of one column and their addresses, in batches of some rows, and of about some bytes or one row.
+        If batches have few rows, because the rows are wide, few batches are read ahead."""
         chosen = [self._fragment(f) for f in part.fragments]
         if not chosen:
             return
@@ -82,6 +84,7 @@ class RowReader:
             fragments=chosen,
             with_row_address=True,
             batch_size=batch_rows,
+            batch_size_bytes=batch_bytes,
             batch_readahead=None if batch_rows >= SCAN_BATCH else WIDE_READAHEAD,
             offset=part.offset or None,
             limit=part.limit,
@@ -107,15 +110,18 @@ class RowReader:
             yield values.take(pa.array(picks[low:high] - start)) if high - low < len(values) else values
             start += len(values)
 
-    def sample_column(self, column: Column, fragments: Iterable[int], rows: int, seed: int) -> pa.Array:
-        """About `rows` values of live rows, drawn evenly."""
+    def sample_column(
+        self, column: Column, fragments: Iterable[int], rows: int, seed: int, most_bytes: int | None = None
+    ) -> pa.Array:
+        """About `rows` values of live rows, drawn evenly; with `most_bytes`, the first of them up to about that."""
         chosen = [self.manifest.fragments[f] for f in fragments]
         total = sum(f.physical_rows for f in chosen)
         if total == 0:
             return pa.array([], column.type)
         if total <= rows:
-            batches = [values for values, _ in self.scan_column(column, ScanSlice(tuple(f.id for f in chosen)))]
-            return pa.concat_arrays(batches) if batches else pa.array([], column.type)
+            part, width = ScanSlice(tuple(f.id for f in chosen)), most_bytes and most_bytes // SAMPLED_PARTS
+            scanned = (values for values, _ in self.scan_column(column, part, batch_bytes=width))
+            return _concatenated(scanned, column, most_bytes)
         picks = np.unique(np.random.default_rng(seed).integers(0, total, rows))
         starts = np.cumsum([0] + [f.physical_rows for f in chosen])
         wanted: dict[int, BitMap | None] = {}
@@ -124,7 +130,10 @@ class RowReader:
             if high > low:
                 wanted[fragment.id] = bitmap_of((picks[low:high] - start).astype(np.uint32))
         with self.reading_rows():
-            return stored_values(self.scanner(wanted, columns=[column.path]).to_table().column(0).combine_chunks())
+            width = most_bytes and most_bytes // SAMPLED_PARTS
+            scanner = self.scanner(wanted, columns=[column.path], batch_size_bytes=width)
+            sampled = (stored_values(batch.column(0)) for batch in scanner.to_batches())
+            return _concatenated(sampled, column, most_bytes)
 
     def slice_rows(self, part: ScanSlice) -> int:
         return (
@@ -307,3 +316,13 @@ def _unwrapped(array: pa.Array) -> pa.Array:
     while pa.types.is_struct(array.type):
         [array] = array.flatten()
     return array
+
+
+def _concatenated(batches: Iterable[pa.Array], column: Column, most_bytes: int | None) -> pa.Array:
+    """All of them, or the first that exceed a number of bytes."""
+    found: list[pa.Array] = []
+    for values in batches:
+        found.append(values)
+        if most_bytes is not None and sum(some.nbytes for some in found) > most_bytes:
+            break
+    return pa.concat_arrays(found) if found else pa.array([], column.type)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
+from inspect import Parameter, Signature
 from typing import Any
 
 import pyarrow as pa
@@ -17,20 +19,13 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
-from pennon.query.hybrid.run import COMPUTED as HYBRID_COLUMNS
-from pennon.query.hybrid.run import TEXT_RANK, VECTOR_RANK, HybridRequest, search_hybrid
-from pennon.query.hybrid.run import check_option_names as check_hybrid_options
 from pennon.query.inventory import Index, list_indices
 from pennon.query.scan.explain import explain
 from pennon.query.scan.request import ScanRequest
-from pennon.query.search.request import SearchRequest, check_option_names
-from pennon.query.search.result_table import DISTANCE
-from pennon.query.search.run import search
-from pennon.query.text.request import SCORE, TextRequest
-from pennon.query.text.request import check_option_names as check_text_options
-from pennon.query.text.run import search_text
 from pennon.secrets import is_secret
+from pennon.spark import searches
 from pennon.spark.errors import without_traceback
+from pennon.spark.searches import Search
 from pennon.spark.source import chosen_columns
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
 
@@ -55,9 +50,18 @@ INDICES = (
     "compactions_behind bigint"
 )
 PLAN = "plan string"
+# How names of computed columns end that are whole numbers.
+RANK = "_rank"
 # Options of every search that its request has no place for here.
 ELSEWHERE = ("version", "storage_options", "with_row_id", "with_row_address")
-RANKS = (VECTOR_RANK, TEXT_RANK)
+# The arguments of each search that have no default; `k` comes after them, then options by name.
+SEARCHES = {
+    "pennon_search": ("uri", "column", "query"),
+    "pennon_search_text": ("uri", "column", "query"),
+    "pennon_search_hybrid": ("uri", "vector_column", "vector", "text_column", "text"),
+}
+# Their modules below `searches`.
+MODULES = {"pennon_search": "vector", "pennon_search_text": "text", "pennon_search_hybrid": "hybrid"}
 
 
 @dataclass
@@ -71,75 +75,6 @@ class SearchSchema(AnalyzeResult):
 def table_functions(storage: Storage) -> dict[str, tuple[type, str | None]]:
     """Name in SQL -> class, and its schema if that is fixed. The storage options are part of the classes, because
     arguments are visible in plans. Local classes are pickled by value, so they only call functions of this module."""
-
-    class PennonSearch:
-        def __init__(self, result: SearchSchema) -> None:
-            self._result = result
-
-        @staticmethod
-        def analyze(
-            uri: AnalyzeArgument,
-            column: AnalyzeArgument,
-            query: AnalyzeArgument,
-            k: AnalyzeArgument | None = None,
-            **options: AnalyzeArgument,
-        ) -> SearchSchema:
-            with without_traceback():
-                _check_vector(query)
-                check_option_names(options.keys() - set(ELSEWHERE))
-                given = {"uri": uri, "column": column, **options}
-                return _search_schema(storage, "pennon_search", given, (DISTANCE,))
-
-        def eval(self, uri: str, column: str, query: Any, k: int = 10, **options: Any) -> Rows:
-            with without_traceback():
-                yield from _search(self._result, column, query, k, options)
-
-    class PennonSearchText:
-        def __init__(self, result: SearchSchema) -> None:
-            self._result = result
-
-        @staticmethod
-        def analyze(
-            uri: AnalyzeArgument,
-            column: AnalyzeArgument,
-            query: AnalyzeArgument,
-            k: AnalyzeArgument | None = None,
-            **options: AnalyzeArgument,
-        ) -> SearchSchema:
-            with without_traceback():
-                check_text_options(options.keys() - set(ELSEWHERE))
-                given = {"uri": uri, "column": column, **options}
-                return _search_schema(storage, "pennon_search_text", given, (SCORE,))
-
-        def eval(self, uri: str, column: str, query: Any, k: int = 10, **options: Any) -> Rows:
-            with without_traceback():
-                yield from _search_text(self._result, column, query, k, options)
-
-    class PennonSearchHybrid:
-        def __init__(self, result: SearchSchema) -> None:
-            self._result = result
-
-        @staticmethod
-        def analyze(
-            uri: AnalyzeArgument,
-            vector_column: AnalyzeArgument,
-            vector: AnalyzeArgument,
-            text_column: AnalyzeArgument,
-            text: AnalyzeArgument,
-            k: AnalyzeArgument | None = None,
-            **options: AnalyzeArgument,
-        ) -> SearchSchema:
-            with without_traceback():
-                _check_vector(vector)
-                check_hybrid_options(options.keys() - set(ELSEWHERE))
-                given = {"uri": uri, "vector_column": vector_column, "text_column": text_column, **options}
-                return _search_schema(storage, "pennon_search_hybrid", given, HYBRID_COLUMNS)
-
-        def eval(
-            self, uri: str, vector_column: str, vector: Any, text_column: str, text: Any, k: int = 10, **options: Any
-        ) -> Rows:
-            with without_traceback():
-                yield from _search_hybrid(self._result, (vector_column, vector), (text_column, text), k, options)
 
     class PennonIndices:
         def eval(self, uri: str, version: int | None = None, storage_options: Storage | None = None) -> Rows:
@@ -158,19 +93,67 @@ def table_functions(storage: Storage) -> dict[str, tuple[type, str | None]]:
                 yield from _plan_rows(_open(uri, version, _joined(storage, storage_options)), filter)
 
     return {
-        "pennon_search": (PennonSearch, None),
-        "pennon_search_text": (PennonSearchText, None),
-        "pennon_search_hybrid": (PennonSearchHybrid, None),
+        **{name: (_search_function(storage, name), None) for name in SEARCHES},
         "pennon_indices": (PennonIndices, INDICES),
         "pennon_explain": (PennonExplain, PLAN),
     }
 
 
-def _check_vector(query: AnalyzeArgument) -> None:
-    if not isinstance(query.dataType, st.ArrayType):
+def _search_function(storage: Storage, name: str) -> type:
+    """Spark reads the names of arguments from signatures."""
+
+    class PennonSearch:
+        def __init__(self, result: SearchSchema) -> None:
+            self._result = result
+
+        @staticmethod
+        def analyze(*given: AnalyzeArgument, **named: AnalyzeArgument) -> SearchSchema:
+            with without_traceback():
+                return _analyzed(storage, name, {**dict(zip(_arguments(name), given, strict=False)), **named})
+
+        def eval(self, *given: Any, **named: Any) -> Rows:
+            with without_traceback():
+                yield from _found(self._result, name, {**dict(zip(_arguments(name), given, strict=False)), **named})
+
+    own = [Parameter(argument, Parameter.POSITIONAL_OR_KEYWORD) for argument in SEARCHES[name]]
+    own.append(Parameter("k", Parameter.POSITIONAL_OR_KEYWORD, default=10))
+    own.append(Parameter("options", Parameter.VAR_KEYWORD))
+    PennonSearch.analyze.__signature__ = Signature(own)  # pyright: ignore[reportFunctionMemberAccess]
+    of_eval = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *own])
+    PennonSearch.eval.__signature__ = of_eval  # pyright: ignore[reportFunctionMemberAccess]
+    return PennonSearch
+
+
+def _arguments(name: str) -> tuple[str, ...]:
+    return (*SEARCHES[name], "k")
+
+
+def _analyzed(storage: Storage, name: str, given: Mapping[str, AnalyzeArgument]) -> SearchSchema:
+    search = _search(name)
+    vector = given.get(search.vector or "")
+    if vector is not None and not isinstance(vector.dataType, st.ArrayType):
         raise InvalidArgument(
-            f"query must be an array of numbers, not {query.dataType.simpleString()}", "Write array(0.1, 0.2, ...)"
+            f"query must be an array of numbers, not {vector.dataType.simpleString()}", "Write array(0.1, 0.2, ...)"
         )
+    search.check_options(given.keys() - {*_arguments(name), *ELSEWHERE})
+    return _search_schema(storage, name, given, search.computed)
+
+
+def _found(result: SearchSchema, name: str, given: Mapping[str, Any]) -> Rows:
+    assert result.pin is not None
+    search = _search(name)
+    arguments = {argument: given.get(argument) for argument in SEARCHES[name]}
+    if search.vector is not None:
+        arguments[search.vector] = _vector(arguments[search.vector])
+    # Columns of ids are named like others here; an option that is NULL is not given.
+    left_out = {*_arguments(name), *ELSEWHERE}
+    options = {option: value for option, value in given.items() if option not in left_out and value is not None}
+    options["columns"] = list(result.columns)
+    yield from _rows(result, search.run(_catalog(result.pin), arguments, given.get("k", 10), options))
+
+
+def _search(name: str) -> Search:
+    return import_module(f"{searches.__name__}.{MODULES[name]}").SEARCH
 
 
 def _search_schema(
@@ -190,30 +173,8 @@ def _search_schema(
     names = list(dict.fromkeys(names))
     fields = spark_schema(chosen_columns(schema, names, snapshot.uri))
     for name in computed:
-        fields = fields.add(name, st.IntegerType() if name in RANKS else st.FloatType())
+        fields = fields.add(name, st.IntegerType() if name.endswith(RANK) else st.FloatType())
     return SearchSchema(fields, pin=snapshot.pin(), columns=(*names, *computed))
-
-
-def _search(result: SearchSchema, column: str, query: Any, k: int, options: Mapping[str, Any]) -> Rows:
-    assert result.pin is not None
-    request = SearchRequest.of(column, k, _given(result, options))
-    yield from _rows(result, search(_catalog(result.pin), request, _vector(query)))
-
-
-def _search_text(result: SearchSchema, column: str, query: Any, k: int, options: Mapping[str, Any]) -> Rows:
-    assert result.pin is not None
-    given = _given(result, options)
-    request = TextRequest.of(k, given)
-    yield from _rows(result, search_text(_catalog(result.pin), request, column, query, given))
-
-
-def _search_hybrid(
-    result: SearchSchema, vector: tuple[str, Any], text: tuple[str, Any], k: int, options: Mapping[str, Any]
-) -> Rows:
-    assert result.pin is not None
-    request = HybridRequest.of(vector[0], text[0], k, _given(result, options))
-    found = search_hybrid(_catalog(result.pin), request, _vector(vector[1]), text[1], many=False)
-    yield from _rows(result, found)
 
 
 def _vector(query: Any) -> list[float | None] | None:
@@ -226,12 +187,6 @@ def _rows(result: SearchSchema, found: pa.Table) -> Rows:
     for batch in found.to_batches():
         columns = [values.to_pylist(maps_as_pydicts="strict") for values in cast_batch(batch, wire).columns]
         yield from zip(*columns, strict=True)
-
-
-def _given(result: SearchSchema, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of ids are named like others here; an option that is NULL is not given."""
-    chosen = {name: value for name, value in options.items() if name not in ELSEWHERE and value is not None}
-    return {**chosen, "columns": list(result.columns)}
 
 
 def _joined(storage: Storage, given: Storage | None) -> Storage:

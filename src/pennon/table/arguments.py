@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from pennon.engine import is_frame
 from pennon.errors import InvalidArgument
 from pennon.query.scan.request import listed
 
@@ -49,6 +50,14 @@ def check_names(**given: object) -> None:
         for name in () if value is None else listed(label, value, '["user_id_idx"]'):
             if not isinstance(name, str):
                 raise InvalidArgument(f"{label} takes names, not {_shown(name)}", f'Write {label}=["user_id_idx"]')
+
+
+def check_is_frame(verb: str, given: object, otherwise: str) -> None:
+    """A verb that takes a Spark DataFrame and no other."""
+    if not is_frame(given):
+        type_ = f"{type(given).__module__}.{type(given).__name__}"
+        remedy = f"Make one with spark.createDataFrame(...); {otherwise}"
+        raise InvalidArgument(f"{verb} takes a Spark DataFrame, not {type_}", remedy)
 
 
 def ids_of(label: str, given: object) -> list[int] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
 
-from pennon.engine import is_frame, require_spark
+from pennon.engine import require_spark
 from pennon.errors import InvalidArgument
 from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.shared.budget import task_memory
@@ -18,15 +18,15 @@ from pennon.query.scan.request import ColumnsLike, ScanOptions, ScanRequest
 from pennon.query.search.explain import SearchExplanation, explain_search
 from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
-from pennon.table.arguments import check_flags, check_texts
-from pennon.table.text_queries import TextVerbs
+from pennon.table.arguments import check_flags, check_is_frame, check_texts
+from pennon.table.text_queries import TextVerbs, check_no_index
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
 
 if TYPE_CHECKING:  # see `text_queries`
     from pennon.query.text.explain import TextExplanation
-    from pennon.query.text.request import TextLike
+    from pennon.query.text.request import TextLike, TextOptions
 
 
 class QueryVerbs(TextVerbs):
@@ -36,6 +36,7 @@ class QueryVerbs(TextVerbs):
         columns: ColumnsLike | None = None,
         *,
         full_text: TextLike | None = None,
+        index: str | None = None,
         **options: Unpack[ScanOptions],
     ) -> pa.Table:
         """The rows a filter selects, through indices where they help, in table order.
@@ -45,6 +46,7 @@ class QueryVerbs(TextVerbs):
             columns: names of columns, or SQL expressions by name: `{"double": "price * 2"}`. Every column by default.
             full_text: only rows that match this, the best first, with their `_score`: words to be found in any column
                 that has an inverted index, a query of `pennon.text`, or `{"query": "words", "columns": ["title"]}`.
+            index: the name of the index for `full_text`, where a column has several.
             **options: limit, offset, order_by, fragments, fast_search, include_deleted_rows, with_row_id and
                 with_row_address, as in pylance; `pennon.ScanOptions` describes them.
 
@@ -58,7 +60,8 @@ class QueryVerbs(TextVerbs):
         """
         request = self._request(filter, columns, options)
         if full_text is not None:
-            return self._scan_text(full_text, request)
+            return self._scan_text(full_text, request, index)
+        check_no_index(index)
         return execute.scan(self._indices(), request)
 
     def scan_batches(
@@ -67,15 +70,20 @@ class QueryVerbs(TextVerbs):
         columns: ColumnsLike | None = None,
         *,
         batch_size: int | None = None,
+        full_text: TextLike | None = None,
+        index: str | None = None,
         **options: Unpack[ScanOptions],
     ) -> Iterator[pa.RecordBatch]:
         """The same rows, lazily. Rows found by indices come before those of scanned fragments, unless `order_by` or
-        `offset` is given.
+        `offset` is given. Matches of `full_text` come by their scores: all are found before the first batch, and
+        their columns are read batch by batch.
 
         Args:
             filter: as for `scan`, like the other arguments.
             columns: names of columns, or SQL expressions by name.
             batch_size: the most rows of a batch. Default: pylance's.
+            full_text: as for `scan`.
+            index: as for `scan`.
             **options: as for `scan`.
 
         Returns:
@@ -86,13 +94,21 @@ class QueryVerbs(TextVerbs):
             ColumnNotFound: the table lacks a column that is to be returned or sorted by.
             InvalidArgument: an argument of another type, or out of its range.
         """
-        return execute.scan_batches(self._indices(), self._request(filter, columns, options, batch_size))
+        request = self._request(filter, columns, options, batch_size)
+        if full_text is not None:
+            return self._scan_text_batches(full_text, request, index)
+        check_no_index(index)
+        return execute.scan_batches(self._indices(), request)
 
-    def count(self, filter: FilterLike | None = None) -> int:
+    def count(
+        self, filter: FilterLike | None = None, *, full_text: TextLike | None = None, index: str | None = None
+    ) -> int:
         """How many rows a filter selects; answered without touching the data where indices cover it.
 
         Args:
             filter: SQL text, or a pyarrow expression. Default: every row.
+            full_text: only rows that match this, as for `scan`.
+            index: as for `scan`.
 
         Returns:
             The number of rows.
@@ -101,6 +117,9 @@ class QueryVerbs(TextVerbs):
             InvalidFilter: the filter does not parse, or has no meaning over this table.
             InvalidArgument: the filter is neither text nor an expression.
         """
+        if full_text is not None:
+            return self._count_text(full_text, self._text(filter), index)
+        check_no_index(index)
         return execute.count(self._indices(), self._text(filter))
 
     def count_rows(self, filter: FilterLike | None = None) -> int:
@@ -198,10 +217,7 @@ class QueryVerbs(TextVerbs):
             InvalidArgument: an argument of another type, or out of its range.
         """
         require_spark(self._engine, "knn_join")
-        if not is_frame(df):
-            given = f"{type(df).__module__}.{type(df).__name__}"
-            remedy = "Make one with spark.createDataFrame(...); for vectors in this process use search_batch"
-            raise InvalidArgument(f"knn_join takes a Spark DataFrame, not {given}", remedy)
+        check_is_frame("knn_join", df, "for vectors in this process use search_batch")
         check_texts(query_column=column if query_column is None else query_column, how=how, prefix=prefix)
         request = self._search_request(column, k, options)
         memory = task_memory(task_memory_bytes)
@@ -216,7 +232,12 @@ class QueryVerbs(TextVerbs):
 
     @overload
     def explain(
-        self, filter: FilterLike | None = None, *, full_text: TextLike, analyze: bool = False
+        self,
+        filter: FilterLike | None = None,
+        *,
+        full_text: TextLike,
+        analyze: bool = False,
+        **options: Unpack[TextOptions],
     ) -> TextExplanation: ...
 
     @overload
@@ -245,9 +266,9 @@ class QueryVerbs(TextVerbs):
             column: the column of a search.
             query: the vector of a search.
             k: neighbors to find.
-            full_text: the words of a text search.
+            full_text: what is searched for in texts, as for `scan`.
             analyze: run it, and report what it touched.
-            **options: other options of a search.
+            **options: other options of a search, such as `index`.
 
         Returns:
             An explanation to print, or to read as `to_dict()`.
@@ -258,7 +279,8 @@ class QueryVerbs(TextVerbs):
         """
         check_flags(analyze=analyze)
         if full_text is not None:
-            return self.explain_search_text(None, full_text, None, analyze=analyze, filter=filter)
+            options |= {"filter": filter} if columns is None else {"filter": filter, "columns": columns}
+            return self.explain_search_text(None, full_text, None, analyze=analyze, **options)
         if column is not None:
             options |= {"filter": filter, "columns": columns}
             return self.explain_search(column, query, k, analyze=analyze, **options)

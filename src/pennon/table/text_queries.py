@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
+from pennon.engine import require_spark
 from pennon.errors import InvalidArgument
+from pennon.jobs.shared.budget import task_memory
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.query.scan.request import ScanRequest, check_request
 from pennon.query.search.request import VectorLike
+from pennon.table.arguments import check_is_frame, check_texts
 from pennon.table.handle import TableHandle
 
 # Imported when texts are searched: the kernels of inverted indices take seconds to load, and every table imports this.
 if TYPE_CHECKING:
+    from pennon.engine import DataFrame
     from pennon.query.hybrid.run import HybridOptions
     from pennon.query.text.explain import TextExplanation
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions, TextQuery, TextRequest
@@ -34,14 +38,15 @@ class TextVerbs(TableHandle):
             column: a column of text; several, of which the best score counts; or None for all that have an index.
             query: words, a phrase in double quotes, or a query of `pennon.text`.
             k: how many rows.
-            **options: filter, columns, operator, fuzziness, max_expansions, prefix_length, fast_search, with_row_id
-                and with_row_address.
+            **options: filter, columns, operator, fuzziness, max_expansions, prefix_length, index, fast_search,
+                with_row_id and with_row_address.
 
         Returns:
             The columns, then `_score`. No row where the query has no term, such as one of stop words only.
 
         Raises:
             ColumnNotFound: the table has no such column.
+            IndexNotFound: the table has no index of the name given as `index`.
             UnsupportedColumn: the column does not hold text.
             UnsupportedTable: its index analyzes text in a way that Pennon does not reproduce.
             InvalidArgument: a value out of its range, a phrase on an index without positions, or no column is named
@@ -74,6 +79,58 @@ class TextVerbs(TableHandle):
 
         return search_text_batch(self._indices(), self._text_request(k, options), column, queries, options)
 
+    def text_join(
+        self,
+        df: DataFrame,
+        column: TextColumnsLike,
+        query_column: str | None = None,
+        k: int = 10,
+        *,
+        how: str = "inner",
+        prefix: str = "",
+        task_memory_bytes: int | None = None,
+        **options: Unpack[TextOptions],
+    ) -> DataFrame:
+        """Every row of a Spark DataFrame with the k rows of this version of the table that match its query best, as
+        `search_text` finds them.
+
+        The result has the columns of the DataFrame, then `_rank` (1 is the best), `_score` and the columns of the
+        table; it is lazy. A row whose query is NULL, or has no word, has no matches. Queries in double quotes are
+        phrases.
+
+        Args:
+            df: the rows to match; the join runs on its session.
+            column: as for `search_text`.
+            query_column: the DataFrame's column of strings; by default the name of `column`.
+            k: how many rows for each.
+            how: `"inner"`, or `"left"` to keep rows without matches.
+            prefix: goes before the names of the table's columns.
+            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+            **options: those of `search_text`, the same for all queries.
+
+        Returns:
+            A lazy DataFrame with a row for each match.
+
+        Raises:
+            SparkUnavailable: the table was opened with the local engine, or the session was stopped.
+            ColumnNotFound: the table or the DataFrame has no such column.
+            UnsupportedColumn: a column does not hold text.
+            InvalidArgument: an argument of another type, or out of its range.
+        """
+        require_spark(self._engine, "text_join")
+        check_is_frame("text_join", df, "for queries in this process use search_text_batch")
+        if query_column is None and not isinstance(column, str):
+            raise InvalidArgument(f"with {column!r} as columns, the queries have none", "Give query_column=")
+        check_texts(query_column=column if query_column is None else query_column, how=how, prefix=prefix)
+        from pennon.jobs.text_join.join import text_join  # noqa: PLC0415
+        from pennon.query.text.request import words_of  # noqa: PLC0415
+
+        asked = str(column) if query_column is None else query_column
+        memory = task_memory(task_memory_bytes)
+        request = self._text_request(k, options)
+        given = {"how": how, "prefix": prefix, "memory_bytes": memory}
+        return text_join(self._indices(), df, request, column, asked, words_of(options), **given)
+
     def search_hybrid(
         self,
         vector: tuple[str, VectorLike],
@@ -93,13 +150,14 @@ class TextVerbs(TableHandle):
             k: how many rows.
             **options: fusion, weights, candidates, filter, columns, with_row_id, with_row_address; metric, nprobes,
                 refine_factor and ef of `search`; operator, fuzziness, max_expansions and prefix_length of
-                `search_text`.
+                `search_text`; vector_index and text_index, names of the indices.
 
         Returns:
             The columns, then `_distance` and `_score`, `_vector_rank` and `_text_rank`, NULL where a search did not
             find the row, and `_relevance_score`.
 
         Raises:
+            IndexNotFound: the table has no index of a name given as `vector_index` or `text_index`.
             InvalidArgument: an option that does not exist, or a value that it does not allow.
         """
         return self._search_hybrid(vector, text, k, options, many=False)
@@ -168,10 +226,25 @@ class TextVerbs(TableHandle):
         request = HybridRequest.of(column, text_column, k, options)
         return search_hybrid(self._indices(), request, query, words, many=many)
 
-    def _scan_text(self, full_text: TextLike, scan: ScanRequest) -> pa.Table:
+    def _scan_text(self, full_text: TextLike, scan: ScanRequest, index: str | None) -> pa.Table:
         """All matches, or those that limit and offset leave."""
-        from pennon.query.text.request import TextRequest  # noqa: PLC0415
         from pennon.query.text.run import search_text  # noqa: PLC0415
+
+        return search_text(self._indices(), self._matching(scan, index), None, full_text, {})
+
+    def _scan_text_batches(self, full_text: TextLike, scan: ScanRequest, index: str | None) -> Iterator[pa.RecordBatch]:
+        from pennon.query.text.run import scan_text  # noqa: PLC0415
+
+        yield from scan_text(self._indices(), self._matching(scan, index), full_text, scan.batch_size)
+
+    def _count_text(self, full_text: TextLike, filter: str | None, index: str | None) -> int:
+        from pennon.query.text.run import count_text  # noqa: PLC0415
+
+        return count_text(self._indices(), self._matching(ScanRequest(filter), index), full_text)
+
+    def _matching(self, scan: ScanRequest, index: str | None) -> TextRequest:
+        """The request of a scan as one for matches."""
+        from pennon.query.text.request import TextRequest  # noqa: PLC0415
 
         if scan.order_by or scan.fragments is not None or scan.include_deleted_rows or scan.expressions is not None:
             raise InvalidArgument(
@@ -179,8 +252,10 @@ class TextVerbs(TableHandle):
                 "Matches come by their scores; sort or select from what the scan returns",
             )
         check_request(self._snapshot, replace(scan, columns=None))
+        if index is not None:
+            check_texts(index=index)
         offset = scan.offset or 0
-        request = TextRequest(
+        return TextRequest(
             k=None if scan.limit is None else scan.limit + offset,
             filter=scan.filter,
             columns=scan.columns,
@@ -188,8 +263,8 @@ class TextVerbs(TableHandle):
             with_row_id=scan.with_row_id,
             with_row_address=scan.with_row_address,
             offset=offset,
+            index=index,
         )
-        return search_text(self._indices(), request, None, full_text, {})
 
     def _text_request(self, k: int | None, options: Mapping[str, Any]) -> TextRequest:
         from pennon.query.text.request import TextRequest  # noqa: PLC0415
@@ -198,6 +273,12 @@ class TextVerbs(TableHandle):
 
     def _text(self, filter: FilterLike | None) -> str | None:
         return None if filter is None else filter_text(filter, self._snapshot.schema)
+
+
+def check_no_index(index: object) -> None:
+    """Scans choose the indices for their filter; a name is for that of `full_text`."""
+    if index is not None:
+        raise InvalidArgument(f"index={index!r} is for full_text", "Leave it out, or give full_text")
 
 
 def _pair(name: str, given: object) -> tuple[Any, Any]:

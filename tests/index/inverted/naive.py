@@ -103,6 +103,21 @@ class NaiveIndex:
         return {row: score for row, score in scores.items() if row in self.live}
 
 
+class NaiveColumns(NaiveIndex):
+    """One index for each column; every match and phrase names its own."""
+
+    def __init__(self, columns: Mapping[str, NaiveIndex]) -> None:
+        self._columns = columns
+
+    def _match(self, query: Match) -> Scores:
+        assert query.column is not None
+        return self._columns[query.column]._match(query)
+
+    def _phrase(self, query: Phrase) -> Scores:
+        assert query.column is not None
+        return self._columns[query.column]._phrase(query)
+
+
 def _edits(a: str, b: str) -> int:
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):

@@ -25,8 +25,13 @@ from pennon.index.inverted.postings.lists import PostingLists, encode
 
 # Postings of a batch of the invert file; a longer list is a batch of its own.
 BATCH_POSTINGS = 1 << 20
-# A token as it was numbered, and what its posting and its position take at the end.
-_BYTES_PER_TOKEN, _BYTES_PER_POSITION = 12, 4
+# What is held until the partition is written: a number for each token, the row id and the end of each document.
+_TOKEN, _ROW = 4, 16
+# What distinct tokens take while they are filtered, as Python strings and in columns of text, for each and for a byte.
+_FILTERED, _FILTERED_BYTE = 400, 6
+# What is added while it is written: document and frequency of a posting, its position; length and row id of each
+# document, three times; counts, ends and cursors of each term; and the batches that are encoded and being written.
+_POSTING, _POSITION, _DOC, _TERM, _BATCHES = 8, 4, 36, 72, 28 << 20
 
 
 class PartitionBuilder:
@@ -37,13 +42,17 @@ class PartitionBuilder:
         self._tokenizer = tokenizer_of(params)
         self._tokens: list[Tokens] = []
         self._row_ids: list[Addresses] = []
-        self._count = 0
+        self._count = self._rows = 0
 
     @property
     def used_bytes(self) -> int:
         """What `write` will have taken at its peak, for the documents so far."""
-        per_token = _BYTES_PER_TOKEN + (_BYTES_PER_POSITION if self._params.with_position else 0)
-        return self._count * per_token + sum(ids.nbytes for ids in self._row_ids) * 2 + self._tokenizer.nbytes * 2
+        tokenizer, tokens, rows = self._tokenizer, self._count, self._rows
+        posting = _POSTING + (_POSITION if self._params.with_position else 0)
+        filtered = tokenizer.uniques * _FILTERED + tokenizer.text_bytes * _FILTERED_BYTE
+        batches = min(_BATCHES, tokens * 8)
+        written = tokens * posting + rows * _DOC + tokenizer.uniques * _TERM + tokenizer.text_bytes * 2 + batches
+        return tokens * _TOKEN + rows * _ROW + max(tokenizer.nbytes + filtered, written)
 
     def add(self, column: pa.Array, row_ids: Addresses) -> None:
         """Add documents: a text column and the row id of each row."""
@@ -51,7 +60,8 @@ class PartitionBuilder:
             raise InvalidArgument(f"{len(column)} documents have {len(row_ids)} row ids")
         tokens = self._tokenizer.encode_column(column)
         self._count += len(tokens.numbers)
-        if sum(map(len, self._row_ids)) + len(row_ids) >= MOST_DOCS:
+        self._rows += len(row_ids)
+        if self._rows >= MOST_DOCS:
             raise InvalidArgument(f"a partition holds fewer than {MOST_DOCS} documents", "Write several")
         self._tokens.append(tokens)
         self._row_ids.append(row_ids)
@@ -59,6 +69,7 @@ class PartitionBuilder:
     def write(self, store: Store, directory: str, partition: int) -> list[IndexFile]:
         """The files of the partition; none where no document has a term."""
         terms, numbers = self._terms()
+        self._tokenizer = tokenizer_of(self._params)  # frees the table of distinct tokens
         docs, postings, occurrences = self._count_postings(len(terms), numbers)
         if not len(docs):
             return []

@@ -166,14 +166,8 @@ class MultiMatch(Query):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operator", Operator.of(self.operator))
-        if isinstance(self.columns, str):
-            raise InvalidArgument(f"a MultiMatch takes a list of columns, not {self.columns!r}", "Give a list")
-        object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "columns", _checked_columns(self))
         object.__setattr__(self, "boosts", None if self.boosts is None else tuple(self.boosts))
-        if not self.columns:
-            raise InvalidArgument("a MultiMatch needs a column", "Name at least one")
-        if self.boosts is not None and len(self.boosts) != len(self.columns):
-            raise InvalidArgument(f"{len(self.columns)} columns have {len(self.boosts)} boosts", "Give one for each")
         self.parts()  # each checks its values
 
     def parts(self) -> tuple[Query, ...]:
@@ -181,6 +175,35 @@ class MultiMatch(Query):
         near = self.fuzziness, self.max_expansions, self.operator, self.prefix_length
         pairs = zip(self.columns, boosts, strict=True)
         return tuple(Match(self.text, column, boost, *near) for column, boost in pairs)
+
+
+@dataclass(frozen=True)
+class CombinedFields(Query):
+    """Documents that have any or all terms in the columns together, scored as if these were one (BM25F): the weight of
+    a column multiplies how often it has a term, and its length. At least one column needs an index, and all that have
+    one must analyze text alike."""
+
+    text: str
+    columns: Sequence[str]
+    boosts: Sequence[float] | None = None
+    operator: Operator = Operator.OR
+
+    def __post_init__(self) -> None:
+        _check_text(self.text)
+        object.__setattr__(self, "operator", Operator.of(self.operator))
+        object.__setattr__(self, "columns", _checked_columns(self))
+        object.__setattr__(self, "boosts", None if self.boosts is None else tuple(self.boosts))
+        for boost in self.weights:
+            _check_boost(boost)
+            if boost < 1:
+                raise InvalidArgument(f"a boost of combined fields is {boost!r}", "Use numbers of at least 1")
+        if len(set(self.columns)) < len(self.columns):
+            raise InvalidArgument("combined fields name a column twice", "Name each once")
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Of each column."""
+        return (1.0,) * len(self.columns) if self.boosts is None else tuple(self.boosts)
 
 
 @dataclass(frozen=True)
@@ -215,6 +238,18 @@ def parse(text: str, column: str | None = None) -> Match | Phrase:
     if len(text) > 2 and text.startswith('"') and text.endswith('"'):
         return Phrase(text[1:-1], column)
     return Match(text, column)
+
+
+def _checked_columns(query: MultiMatch | CombinedFields) -> tuple[str, ...]:
+    name = type(query).__name__
+    if isinstance(query.columns, str):
+        raise InvalidArgument(f"a {name} takes a list of columns, not {query.columns!r}", "Give a list")
+    columns = tuple(query.columns)
+    if not columns:
+        raise InvalidArgument(f"a {name} needs a column", "Name at least one")
+    if query.boosts is not None and len(query.boosts) != len(columns):
+        raise InvalidArgument(f"{len(columns)} columns have {len(query.boosts)} boosts", "Give one for each")
+    return columns
 
 
 def _check_text(text: object) -> None:

@@ -45,4 +45,9 @@ class Statistics:
 
     def norms(self, lengths: UInt32s) -> Float32s:
         """What is added to the frequency in documents of the given lengths."""
-        return _K1 * ((np.float32(1) - _B) + _B * lengths.astype(np.float32) / self.average)
+        return self.norms_for(lengths.astype(np.float32), self.average)
+
+    @staticmethod
+    def norms_for(lengths: Float32s, average: np.float32) -> Float32s:
+        """The same for lengths that are not whole, and their average."""
+        return _K1 * ((np.float32(1) - _B) + _B * lengths / average)

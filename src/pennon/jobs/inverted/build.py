@@ -23,6 +23,7 @@ from pennon.jobs.inverted.join import join_small
 from pennon.jobs.inverted.plan import InvertedPlan, Target
 from pennon.jobs.inverted.written import WrittenPartition, finished, partition_numbers
 from pennon.jobs.shared.cleanup import delete_on_failure
+from pennon.wording import human_bytes
 
 # Of the memory of a partition, the text that is analyzed between two looks at how much is in use.
 PIECES = 32
@@ -61,6 +62,7 @@ def build_slice(target: Target, uuid: str, numbered: tuple[int, ScanSlice]) -> l
 
     builder = PartitionBuilder(target.params)
     for values, row_ids in _documents(target, part):
+        _check_longest(target, values, row_ids)
         for first, last in _pieces(values, target.partition_bytes // PIECES):
             builder.add(values.slice(first, last - first), row_ids[first:last])
             if builder.used_bytes > target.partition_bytes:
@@ -73,13 +75,29 @@ def build_slice(target: Target, uuid: str, numbered: tuple[int, ScanSlice]) -> l
 def _documents(target: Target, part: ScanSlice) -> Iterator[tuple[pa.Array, Addresses]]:
     """The live rows of a slice by row id; BuildFailed where the scan does not give all of them."""
     snapshot, seen = target.pin.open(), 0
-    for values, addresses in snapshot.scan_column(snapshot.column(target.column), part, target.batch_rows):
+    given = snapshot.column(target.column), part, target.batch_rows, target.batch_bytes
+    for values, addresses in snapshot.scan_column(*given):
         seen += len(values)
         yield values, ids_of(addresses, snapshot.row_ids) if target.stable_row_ids else addresses
     expected = snapshot.slice_rows(part)
     if seen != expected:
         problem = f"a scan of {snapshot.uri} returned {seen:,} rows of {expected:,}"
         raise BuildFailed(problem, "Nothing was committed; run it again")
+
+
+def _check_longest(target: Target, values: pa.Array, row_ids: Addresses) -> None:
+    """A document is never divided. BuildFailed where one takes more memory than a task has."""
+    if values.nbytes <= target.longest_text:
+        return
+    sizes = _row_bytes(values)
+    place = int(sizes.argmax())
+    if sizes[place] > target.longest_text:
+        needed = int(sizes[place]) * target.memory_bytes // target.longest_text
+        raise BuildFailed(
+            f"the text of row {row_ids[place]} in column {target.column!r} has {human_bytes(int(sizes[place]))}; to "
+            f"index it takes about {human_bytes(needed)}, and a task may take {human_bytes(target.memory_bytes)}",
+            "Pass a larger task_memory_bytes, or shorten the text; nothing was committed",
+        )
 
 
 def _pieces(values: pa.Array, most_bytes: int) -> Iterator[tuple[int, int]]:

@@ -26,14 +26,14 @@ from pennon.wording import human_bytes, in_lines, plural
 
 # Batches of the column that are alive at once while a task reads: read ahead, and the one being analyzed.
 BATCHES = 8
-LEAST_BATCH = 64
-MEASURED_ROWS = 1000
+# Rows whose size is measured, and the most bytes of them: they may be long.
+MEASURED_ROWS, MEASURED_BYTES = 1000, 32 << 20
 # Less text than this is not worth a task, nor a partition.
 LEAST_TASK_TEXT = 32 << 20
 # What a task holds for a byte of text: tokens and postings of words, or those of n-grams, which start at every byte.
 WORD_BYTES, NGRAM_BYTES = 4, 16
 # Of the memory of a task, what a partition may take before it is written; the rest is for batches and for writing.
-PARTITION_SHARE = 0.5
+PARTITION_SHARE = 0.625
 # Of the memory of a task, the index files that it merges: dictionaries and documents are held, and lists that pylance
 # wrote in an order of its own.
 MERGED_SHARE = 0.25
@@ -55,6 +55,7 @@ class Target:
     stable_row_ids: bool
     value_bytes: int
     batch_rows: int
+    memory_bytes: int
     partition_bytes: int
     joined_bytes: int  # of files, up to which small partitions become one
 
@@ -64,6 +65,16 @@ class Target:
         if self.params.base_tokenizer != "ngram":
             return WORD_BYTES
         return NGRAM_BYTES * (self.params.max_ngram_length - self.params.min_ngram_length + 1)
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of text that is read at once, whatever the rows have that were measured."""
+        return self.memory_bytes // (4 * BATCHES)
+
+    @property
+    def longest_text(self) -> int:
+        """Bytes of the longest text that fits a task: itself, its tokens and their positions."""
+        return self.memory_bytes // (1 + self.bytes_per_byte // 2)
 
     def file_bytes(self, rows: int) -> int:
         share = FILE_SHARE + (POSITION_SHARE if self.params.with_position else 0)
@@ -149,7 +160,7 @@ def plan_inverted(
     check_at_least_one(rows_per_task=rows_per_task)
     column = _text_column(snapshot, column_path)
     fragments = chosen_fragments(snapshot, fragment_ids)
-    values = snapshot.sample_column(column, [f.id for f in fragments], MEASURED_ROWS, seed=0)
+    values = snapshot.sample_column(column, [f.id for f in fragments], MEASURED_ROWS, 0, MEASURED_BYTES)
     value_bytes = max(8, values.nbytes // max(1, len(values)))
     params = replace(params, lance_tokenizer=document_kind(column.type))
     target = Target(
@@ -162,7 +173,8 @@ def plan_inverted(
         index_version=index_version,
         stable_row_ids=snapshot.manifest.has_stable_row_ids,
         value_bytes=value_bytes,
-        batch_rows=max(LEAST_BATCH, min(SCAN_BATCH, memory_bytes // (4 * BATCHES * value_bytes))),
+        batch_rows=max(1, min(SCAN_BATCH, memory_bytes // (4 * BATCHES * value_bytes))),
+        memory_bytes=memory_bytes,
         partition_bytes=int(memory_bytes * PARTITION_SHARE),
         joined_bytes=int(memory_bytes * MERGED_SHARE),
     )

@@ -5,8 +5,6 @@ If a task can hold the index, it searches for its own rows, block by block, and 
     route    turn rows into questions for the groups of partitions they probe, and payloads with all their columns
     answer   load one group of partitions once, and find the nearest rows in it for every question
     finish   gatherers merge the answers for a payload, refine if requested, and add the columns of the neighbors
-
-Spark explodes the neighbors into rows, because it then repeats only those columns of a row that are used later.
 """
 
 from __future__ import annotations
@@ -18,34 +16,21 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pennon.engine import SparkEngine
-from pennon.engine.frames import (
-    AnswerBlocks,
-    MapRows,
-    ReceiveRows,
-    SendRows,
-    float_lists,
-    nested_schema,
-    unnested,
-)
-from pennon.engine.spark_types import spark_form
-from pennon.errors import ColumnNotFound, InvalidArgument, UnsupportedColumn
+from pennon.engine.frames import AnswerBlocks, MapRows, ReceiveRows, SendRows, float_lists, unnested
+from pennon.errors import InvalidArgument
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.schema import stored_type
 from pennon.format.snapshot import Snapshot
 from pennon.index.vector.vectors import is_vector_type
 from pennon.jobs.knn_join.plan import KnnJoinPlan, plan_knn_join
-from pennon.jobs.knn_join.rows import NEIGHBORS
-from pennon.jobs.knn_join.tasks import answer_questions, finish, route_queries, search
+from pennon.jobs.knn_join.tasks import NEIGHBORS, answer_questions, finish, route_queries, search
+from pennon.jobs.shared.frame_join import added_columns, check_frame, check_names, schema_with
 from pennon.query.catalog import Catalog
-from pennon.query.scan.request import METADATA_COLUMNS
 from pennon.query.search.request import SearchRequest
 from pennon.query.search.result_table import DISTANCE, check_columns
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
-
-RANK = "_rank"
-WAYS = ("inner", "left")
 
 
 def knn_join(
@@ -61,20 +46,16 @@ def knn_join(
     """`how="left"` keeps rows without neighbors; `prefix` is prepended to the names of the table's columns."""
     engine = SparkEngine.attach(frame.sparkSession)
     request = _with_columns(catalog.snapshot, request)
-    if how not in WAYS:
-        raise InvalidArgument(f"how must be {' or '.join(WAYS)}, not {how!r}")
-    _check_frame(frame, query_column)
-    added = _added_columns(catalog.snapshot, request, prefix)
-    _check_names([*frame.columns, NEIGHBORS, *added.names])
+    check_frame(frame, query_column, how)
+    _check_vectors(frame, query_column)
+    added = added_columns(catalog.snapshot, pa.field(DISTANCE, pa.float32()), request.columns or (), prefix)
+    check_names([*frame.columns, NEIGHBORS, *added.names])
     plan = plan_knn_join(catalog, request, query_column, memory_bytes, lambda: engine.parallelism)
     return unnested(_nested(engine, frame, plan, added), NEIGHBORS, outer=how == "left")
 
 
 def _nested(engine: SparkEngine, frame: DataFrame, plan: KnnJoinPlan, added: pa.Schema) -> DataFrame:
-    try:
-        schema = nested_schema(frame, NEIGHBORS, added)
-    except ValueError as error:
-        raise UnsupportedColumn(f"Spark has no type for column {error}", "Name the columns to return") from error
+    schema = schema_with(frame, NEIGHBORS, added)
     if not plan.groups:
         return engine.apply(frame, MapRows(partial(search, plan, added)), schema)
     groups = len(plan.groups)
@@ -95,36 +76,10 @@ def _with_columns(snapshot: Snapshot, request: SearchRequest) -> SearchRequest:
     return replace(request, columns=tuple(named), with_row_id=False, with_row_address=False)
 
 
-def _added_columns(snapshot: Snapshot, request: SearchRequest, prefix: str) -> pa.Schema:
-    fields = [pa.field(RANK, pa.int32()), pa.field(DISTANCE, pa.float32())]
-    for name in request.columns or ():
-        type_ = pa.int64() if name in METADATA_COLUMNS else spark_form(snapshot.column(name).declared)
-        fields.append(pa.field(prefix + name, type_))
-    return pa.schema(fields)
-
-
-def _check_frame(frame: DataFrame, query_column: str) -> None:
-    if query_column not in frame.columns:
-        raise ColumnNotFound(
-            f"the DataFrame has no column {query_column!r}", f"query_column is one of: {', '.join(frame.columns)}"
-        )
-    unsupported = next((name for name in frame.columns if "." in name or "`" in name), None)
-    if unsupported is not None:  # PySpark would parse it as a path, and possibly find another column
-        raise InvalidArgument(f"PySpark cannot pass a column {unsupported!r} with a dot or a backtick", "Rename it")
+def _check_vectors(frame: DataFrame, query_column: str) -> None:
     if not float_lists(frame, query_column):
         type_ = frame.schema[query_column].dataType.simpleString()
         raise InvalidArgument(
             f"column {query_column!r} of the DataFrame has type {type_}, which is not a type of query vectors",
             "Cast it to array<float> or array<double>",
-        )
-
-
-def _check_names(names: list[str]) -> None:
-    """Spark compares names without regard to case."""
-    lowered = [name.lower() for name in names]
-    twice = next((name for name, low in zip(names, lowered, strict=True) if lowered.count(low) > 1), None)
-    if twice is not None:
-        raise InvalidArgument(
-            f"the join would have two columns {twice!r}",
-            "Use prefix= for the table's columns, select fewer of them in columns=, or rename those of the DataFrame",
         )

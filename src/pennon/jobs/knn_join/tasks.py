@@ -25,10 +25,11 @@ from pennon.engine.frames import Batches, Delivered, Message
 from pennon.errors import BuildFailed, DamagedFile
 from pennon.index.vector.vectors import Mask, Positions, Vectors, to_lists, to_matrix
 from pennon.jobs.knn_join.plan import KnnJoinPlan
-from pennon.jobs.knn_join.rows import Returned, blocks
+from pennon.jobs.shared.frame_join import Returned, blocks
 from pennon.query.search.join_search import JoinSearch
 from pennon.query.search.neighbors import NOWHERE, Neighbors
 
+NEIGHBORS = "_neighbors"
 CHUNK_BITS = 32
 # Bytes of questions that a group searches at once.
 QUESTION_BYTES = 32 << 20
@@ -40,11 +41,11 @@ Checksums = npt.NDArray[np.uint64]
 def search(plan: KnnJoinPlan, added: pa.Schema, batches: Batches) -> Batches:
     """Task: rows of the frame, with their neighbors in the whole table."""
     opened = plan.open()
-    returned = Returned(opened, added)
+    returned = Returned(NEIGHBORS, added)
     for rows in blocks(batches, plan.block_rows):
         queries, valid = opened.read(rows.column(plan.query_column))
         found = opened.nearest(queries) if len(queries) else Neighbors.none(0)
-        yield from returned.batches(rows, valid, found)
+        yield from _returned(opened, returned, rows, valid, found)
 
 
 def route_queries(plan: KnnJoinPlan, partition: int, batches: Batches) -> Iterator[Message]:
@@ -91,7 +92,7 @@ def answer_questions(plan: KnnJoinPlan, group: int, delivered: Iterator[Delivere
 def finish(plan: KnnJoinPlan, added: pa.Schema, delivered: Iterator[Delivered]) -> Batches:
     """Task: chunks, one after another, with the answers of all groups."""
     opened = _open(plan)
-    returned = Returned(opened, added)
+    returned = Returned(NEIGHBORS, added)
     for _, messages in groupby(delivered, key=lambda message: message[0]):
         payloads: list[pa.RecordBatch] = []
         answers: list[pa.RecordBatch] = []
@@ -102,7 +103,21 @@ def finish(plan: KnnJoinPlan, added: pa.Schema, delivered: Iterator[Delivered]) 
         found = Neighbors.none(0)
         if len(queries):
             found = opened.nearest(queries, _merge_answers(plan, answers, queries, valid, expected))
-        yield from returned.batches(rows, valid, found)
+        yield from _returned(opened, returned, rows, valid, found)
+
+
+def _returned(
+    opened: JoinSearch, returned: Returned, rows: pa.RecordBatch, valid: Mask, found: Neighbors
+) -> Iterator[pa.RecordBatch]:
+    """`found` is for the rows that have a valid query."""
+    counts = np.zeros(len(valid), dtype=np.int64)
+    counts[valid] = found.counts
+    queries = np.concatenate([[0], np.cumsum(valid)]).tolist()
+
+    def fetch(start: int, stop: int) -> pa.Table:
+        return opened.rows(found.of(slice(queries[start], queries[stop])))
+
+    return returned.batches(rows, counts, fetch)
 
 
 def _open(plan: KnnJoinPlan) -> JoinSearch:

@@ -37,6 +37,7 @@ class HybridOptions(TypedDict, total=False):
     columns: those to return, every one by default; scores and ranks come after them.
     metric, nprobes, refine_factor, ef: of the vector search.
     operator, fuzziness, max_expansions, prefix_length: of the text search.
+    vector_index, text_index: names of the indices; those that cover most rows by default.
     """
 
     fusion: str
@@ -54,6 +55,8 @@ class HybridOptions(TypedDict, total=False):
     fuzziness: int | None
     max_expansions: int
     prefix_length: int
+    vector_index: str | None
+    text_index: str | None
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class HybridRequest:
     with_row_address: bool
     of_vectors: Mapping[str, Any]
     of_words: Mapping[str, Any]
+    text_index: str | None = None
 
     @classmethod
     def of(cls, vector_column: str, text_column: Any, k: int, options: Mapping[str, Any]) -> HybridRequest:
@@ -100,8 +104,10 @@ class HybridRequest:
             column_names(given["columns"]) if "columns" in given else None,
             given.get("with_row_id", False),
             given.get("with_row_address", False),
-            {name: given[name] for name in _OF_VECTORS if name in given},
+            {name: given[name] for name in _OF_VECTORS if name in given}
+            | ({"index": given["vector_index"]} if "vector_index" in given else {}),
             {name: given[name] for name in _OF_WORDS if name in given},
+            given.get("text_index"),
         )
 
 
@@ -119,7 +125,7 @@ def search_hybrid(catalog: Catalog, request: HybridRequest, vectors: Any, texts:
     check_request(snapshot, ScanRequest(columns=tuple(n for n in request.columns or () if n not in COMPUTED)))
     options = {**request.of_vectors, "filter": request.filter}
     nearest = SearchRequest.of(request.vector_column, request.candidates, options)
-    best = TextRequest(k=request.candidates, filter=request.filter)
+    best = TextRequest.of(request.candidates, {"filter": request.filter, "index": request.text_index})
     vector_question = read_request(snapshot, nearest, vectors, many=many)
     given = _listed(texts) if many else [texts]
     if len(given) != len(vector_question.queries):

@@ -10,9 +10,12 @@ import numpy as np
 from pennon.errors import InvalidArgument
 from pennon.format.addresses import Addresses
 from pennon.format.snapshot import Snapshot
-from pennon.index.inverted.query import Match, Operator, Phrase
+from pennon.index.inverted.analysis.analyzer import analyze
+from pennon.index.inverted.analysis.params import TextParams
+from pennon.index.inverted.query import CombinedFields, Match, Operator, Phrase
 from pennon.index.inverted.scoring import Statistics
 from pennon.index.inverted.search.batch import match_all
+from pennon.index.inverted.search.combined import Field, FieldTerm, RowLengths, joined_fields
 from pennon.index.inverted.search.hits import Hits, joined
 from pennon.index.inverted.search.leaves import Keep, Trace, expanded
 from pennon.index.inverted.segment import Partition
@@ -31,6 +34,9 @@ class ColumnSearch:
     chosen: Addresses | None = None
     scanned: ScannedTexts | None = None
     trace: Trace = field(default_factory=Trace)
+    # For queries over several columns as one: how they analyze text, and all rows that the index does not cover.
+    combined_params: TextParams | None = None
+    combined: ScannedTexts | None = None
 
     def match(self, query: Match, k: int | None, keep: Keep | None = None, trace: Trace | None = None) -> Hits:
         """Rows that have any or all terms, the k best or all of them, in no order."""
@@ -46,6 +52,24 @@ class ColumnSearch:
         found = self.scanned.matches(groups, weights, statistics, query.operator is Operator.AND)
         return joined([indexed, found.scaled(query.boost)])
 
+    def as_field(self, query: CombinedFields) -> Field:
+        """The terms of a query that combines this column with others; a filter is not applied yet."""
+        index, scanned = self.source.index, self.combined
+        parts: list[Field] = []
+        if index is not None:
+            with self.source.attributing_damage():
+                found = index.field_of(query, self.source.lengths, lambda part: self.source.allowed(part, None))
+            terms = {term: self._located_term(own) for term, own in found.terms.items()}
+            parts.append(Field(found.statistics, terms, found.lengths))
+        if scanned is not None:
+            terms = {term: scanned.field_term(term) for term in scanned.wanted.numbers}
+            lengths = RowLengths.of(scanned.addresses, scanned.lengths)
+            parts.append(Field(scanned.statistics, terms, lengths))
+        asked = analyze(self.combined_params or self.source.params, query.text)
+        found = joined_fields(parts, [term.text for term in asked])
+        self.trace.frequencies |= {term: own.documents for term, own in found.terms.items()}
+        return found
+
     @property
     def is_indexed(self) -> bool:
         """Whether the index alone answers."""
@@ -55,7 +79,8 @@ class ColumnSearch:
         """The k best rows of each match, in no order, where the index alone answers and none is fuzzy."""
         assert self.source.index is not None
         with self.source.attributing_damage():
-            return [self._located(hits) for hits in match_all(self.source.index, queries, k, self._allowed, self.trace)]
+            given = self.source.index, queries, k, self._allowed, self.trace, self.source.cache.capacity_bytes
+            return [self._located(hits) for hits in match_all(*given)]
 
     def phrase(self, query: Phrase, k: int | None, keep: Keep | None = None, trace: Trace | None = None) -> Hits:
         """Rows that have the terms at the distances of the query; `InvalidArgument` where no positions are stored."""
@@ -127,6 +152,10 @@ class ColumnSearch:
 
     def _allowed(self, partition: Partition) -> np.ndarray[tuple[int], np.dtype[np.bool_]] | None:
         return self.source.allowed(partition, self.chosen)
+
+    def _located_term(self, term: FieldTerm) -> FieldTerm:
+        located = self._located(Hits(term.row_ids, term.freqs))
+        return FieldTerm(term.documents, located.row_ids, located.scores)
 
     def _located(self, hits: Hits) -> Hits:
         """By address, where the index has stable row ids. All rows are alive: only those were allowed."""

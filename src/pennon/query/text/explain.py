@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 from pennon.display import Displayed
 from pennon.format.lance_file import ReadCounter, counting_reads
-from pennon.index.inverted.query import Boolean, Query
+from pennon.index.inverted.query import Boolean, Match, Query
 from pennon.query.catalog import Catalog, Skipped, UnusableSegment
 from pennon.query.scan.explain import some_ids
 from pennon.query.search.explain import FilterUse, filter_use
@@ -22,7 +22,7 @@ from pennon.query.text.request import TextColumnsLike, TextLike, TextQuestion, T
 from pennon.query.text.run import find_texts, text_table, usable_columns
 from pennon.query.text.scanned import ScannedTexts
 from pennon.query.text.source import exclude
-from pennon.query.text.wanted import WantedTerms, leaves_on
+from pennon.query.text.wanted import WantedTerms, combined_with, leaves_on
 from pennon.wording import in_lines
 
 
@@ -130,6 +130,7 @@ def _planned(catalog: Catalog, question: TextQuestion) -> tuple[TextColumnUse, .
     uses: list[TextColumnUse] = []
     for name, source in usable_columns(catalog, question).items():
         leaves = leaves_on(name, question.queries)
+        leaves += [Match(query.text, name) for query in combined_with(name, question.queries)]
         search = ColumnSearch(catalog.snapshot, source, scanned=ScannedTexts(WantedTerms(source.params, leaves)))
         uses.append(_use(catalog, question, name, search, search.load(leaves)))
     return tuple(uses)

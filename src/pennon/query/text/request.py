@@ -12,10 +12,10 @@ from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.inverted.analysis.column_types import supports_type
-from pennon.index.inverted.query import Match, Phrase, Query, parse
+from pennon.index.inverted.query import CombinedFields, Match, Phrase, Query, parse
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import ScanRequest, check_request, column_names
-from pennon.query.text.source import indexed_columns
+from pennon.query.text.source import check_index, indexed_columns
 
 SCORE = "_score"
 # Words to search for, or a query composed of several; as pylance takes them, also with the columns beside them.
@@ -36,6 +36,7 @@ class TextOptions(TypedDict, total=False):
     fuzziness: also find words within this edit distance, compared as they are in the index.
     max_expansions: at most this many words near to those of the query.
     prefix_length: leading characters in which a near word does not differ.
+    index: the name of the index, where a column has several; the one that covers most rows by default.
     fast_search: leave out the rows that no index covers.
     """
 
@@ -45,6 +46,7 @@ class TextOptions(TypedDict, total=False):
     fuzziness: int | None
     max_expansions: int
     prefix_length: int
+    index: str | None
     fast_search: bool
     with_row_id: bool
     with_row_address: bool
@@ -61,6 +63,7 @@ class TextRequest:
     with_row_id: bool = False
     with_row_address: bool = False
     offset: int = 0
+    index: str | None = None
 
     @classmethod
     def of(cls, k: int | None, options: Mapping[str, Any], **more: Any) -> TextRequest:
@@ -74,6 +77,8 @@ class TextRequest:
         for name in ("fast_search", "with_row_id", "with_row_address"):
             if not isinstance(given.get(name, False), bool):
                 raise InvalidArgument(f"{name} must be True or False, not {given[name]!r}")
+        if not isinstance(given.get("index", ""), str):
+            raise InvalidArgument(f"index must be the name of an index, not {given['index']!r}")
         if "columns" in given:
             given["columns"] = column_names(given["columns"])
         if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -109,19 +114,30 @@ def read_question(
 
     Raises:
         ColumnNotFound: the table has no such column.
+        IndexNotFound: the table has no index of the name given as `index`.
         UnsupportedColumn: a column that does not hold text.
-        InvalidArgument: no column is named and none has an index, or a value out of its range.
+        InvalidArgument: no column is named and none has an index, a value out of its range, or an index on another
+            column.
     """
     check_request(snapshot, ScanRequest(columns=tuple(name for name in request.columns or () if name != SCORE)))
-    words = {name: value for name, value in (options or {}).items() if name in _OF_WORDS and value is not None}
+    words = words_of(options or {})
     asked = tuple(_read_query(snapshot, column, query, words) for query in queries)
     named = dict.fromkeys(name for query in asked for name in columns_of(query))
-    return TextQuestion(request, asked, {name: _column(snapshot, name) for name in named})
+    columns = {name: _column(snapshot, name) for name in named}
+    if request.index is not None and columns:
+        check_index(snapshot, request.index, columns.values())
+    return TextQuestion(request, asked, columns)
+
+
+def words_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are about the words of a plain string."""
+    return {name: value for name, value in options.items() if name in _OF_WORDS and value is not None}
 
 
 def columns_of(query: Query) -> list[str]:
     """The columns that a query names."""
     found = [leaf.column for leaf in query.leaves() if isinstance(leaf, Match | Phrase)]
+    found += [name for leaf in query.leaves() if isinstance(leaf, CombinedFields) for name in leaf.columns]
     return list(dict.fromkeys(name for name in found if name is not None))
 
 

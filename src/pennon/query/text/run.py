@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 
 from pennon.errors import InvalidArgument
+from pennon.format.addresses import Addresses
 from pennon.index.inverted.query import Match, Query
 from pennon.index.inverted.search.compound import TextSearch
 from pennon.index.inverted.search.hits import Hits
@@ -21,8 +23,11 @@ from pennon.query.search.result_table import rows_table
 from pennon.query.text.column_search import ColumnSearch
 from pennon.query.text.request import SCORE, TextColumnsLike, TextLike, TextQuestion, TextRequest, read_question
 from pennon.query.text.scanned import ScannedTexts
-from pennon.query.text.source import TextSource, exclude, find_source
-from pennon.query.text.wanted import WantedTerms, leaves_on
+from pennon.query.text.source import TextSource, combined_params, exclude, find_source
+from pennon.query.text.wanted import WantedTerms, combined_with, leaves_on
+
+# Rows of a batch, where the scan does not name another number: pylance's.
+SCANNED_ROWS = 1 << 13
 
 
 @dataclass
@@ -32,6 +37,7 @@ class TextTrace:
     columns: dict[str, ColumnSearch] = field(default_factory=dict[str, ColumnSearch])
     prefilter: Prefilter | None = None
     rows_selected: int | None = None  # by the filter, in covered fragments
+    selected: Addresses | None = None  # by the filter, in all fragments, where columns are searched as one
 
 
 def search_text(
@@ -59,6 +65,23 @@ def search_text_batch(
     return text_table(catalog, request, found, many=True)
 
 
+def scan_text(
+    catalog: Catalog, request: TextRequest, query: TextLike, batch_size: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows that match a query, the best first, in batches; columns are read as batches are asked for."""
+    [found], _ = find_texts(catalog, read_question(catalog.snapshot, request, None, [query]))
+    step = batch_size or SCANNED_ROWS
+    for first in range(0, max(1, len(found)), step):
+        some = Hits(found.row_ids[first : first + step], found.scores[first : first + step])
+        yield from text_table(catalog, request, [some], many=False).combine_chunks().to_batches()
+
+
+def count_text(catalog: Catalog, request: TextRequest, query: TextLike) -> int:
+    """How many rows match a query."""
+    [found], _ = find_texts(catalog, read_question(catalog.snapshot, request, None, [query]))
+    return len(found)
+
+
 def text_table(catalog: Catalog, request: TextRequest, found: Sequence[Hits], *, many: bool) -> pa.Table:
     """The rows of all queries one after another, each query's by rank."""
     addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(hits.row_ids for hits in found)])
@@ -67,12 +90,14 @@ def text_table(catalog: Catalog, request: TextRequest, found: Sequence[Hits], *,
     return rows_table(catalog.snapshot, request, addresses, {SCORE: pa.array(scores, pa.float32())}, counts)
 
 
-def find_texts(catalog: Catalog, question: TextQuestion) -> tuple[list[Hits], TextTrace]:
+def find_texts(
+    catalog: Catalog, question: TextQuestion, prefilter: Prefilter | None = None
+) -> tuple[list[Hits], TextTrace]:
     """Rows by address, the best first, of each query. Segments that turn out unusable are left out, and the search
-    starts over."""
+    starts over. `prefilter` is what the filter selects, if that is known."""
     while True:
         try:
-            trace = plan_columns(catalog, question)
+            trace = plan_columns(catalog, question, prefilter)
             return _search(question, trace), trace
         except UnusableSegment as unusable:
             exclude(catalog, unusable)
@@ -82,30 +107,53 @@ def usable_columns(catalog: Catalog, question: TextQuestion) -> dict[str, TextSo
     """Where each column's words are found, without the segments that turn out unusable when they are opened."""
     while True:
         try:
-            return {name: find_source(catalog, column) for name, column in question.columns.items()}
+            index = question.request.index
+            return {name: find_source(catalog, column, index) for name, column in question.columns.items()}
         except UnusableSegment as unusable:
             exclude(catalog, unusable)
 
 
-def plan_columns(catalog: Catalog, question: TextQuestion) -> TextTrace:
-    """Finds out what the filter selects, and reads the rows that no index covers."""
+def plan_columns(catalog: Catalog, question: TextQuestion, prefilter: Prefilter | None = None) -> TextTrace:
+    """Finds out what the filter selects, unless it is known, and reads the rows that no index covers."""
     request, snapshot = question.request, catalog.snapshot
-    trace = TextTrace()
-    if request.filter is not None:
-        trace.prefilter = Prefilter.of(catalog, request.filter)
+    trace = TextTrace(prefilter=prefilter)
+    if request.filter is not None and prefilter is None:
+        prefilter = trace.prefilter = Prefilter.of(catalog, request.filter)
     for name, column in question.columns.items():
-        source = find_source(catalog, column)
+        source = find_source(catalog, column, request.index)
         found = trace.columns[name] = ColumnSearch(snapshot, source)
         leaves = leaves_on(name, question.queries)
-        prefilter = trace.prefilter
         if prefilter is not None and source.covered:
             found.chosen = prefilter.addresses(source.covered)
             trace.rows_selected = max(trace.rows_selected or 0, len(found.chosen))
-        if source.scanned and not request.fast_search:
+        if source.scanned and leaves and not request.fast_search:
             parts = [ScanPart(source.scanned)] if prefilter is None else prefilter.parts(source.scanned)
             wanted = WantedTerms(source.params, leaves)
             found.scanned = ScannedTexts.read(snapshot, column, source.params, parts, wanted)
+    _plan_combined(catalog, question, trace)
     return trace
+
+
+def _plan_combined(catalog: Catalog, question: TextQuestion, trace: TextTrace) -> None:
+    """For columns that are searched as one. All rows beside an index count in their statistics, whatever a filter
+    selects, as pylance has it."""
+    queries = {name: combined_with(name, question.queries) for name in trace.columns}
+    for query in dict.fromkeys(query for some in queries.values() for query in some):
+        params = combined_params([trace.columns[name].source for name in query.columns])
+        for name in query.columns:
+            search = trace.columns[name]
+            if search.combined_params not in (None, params):
+                raise InvalidArgument(f"column {name!r} is combined with columns that analyze text in different ways")
+            search.combined_params = params
+    for name, some in queries.items():
+        search = trace.columns[name]
+        if some and search.source.scanned and not question.request.fast_search:
+            params, column = search.combined_params or search.source.params, question.columns[name]
+            wanted = WantedTerms(params, [Match(query.text, name) for query in some])
+            parts = [ScanPart(search.source.scanned)]
+            search.combined = ScannedTexts.read(catalog.snapshot, column, params, parts, wanted, every_length=True)
+    if trace.prefilter is not None and any(queries.values()):
+        trace.selected = trace.prefilter.addresses(BitMap(catalog.snapshot.manifest.live))
 
 
 def _search(question: TextQuestion, trace: TextTrace) -> list[Hits]:
@@ -118,7 +166,7 @@ def _search(question: TextQuestion, trace: TextTrace) -> list[Hits]:
     left = [number for number in range(len(question.queries)) if number not in found]
 
     def best(number: int) -> Hits:
-        return TextSearch(trace.columns, first).best(question.queries[number], k)
+        return TextSearch(trace.columns, first, selected=trace.selected).best(question.queries[number], k)
 
     if len(left) > 1:
         for name, column in trace.columns.items():

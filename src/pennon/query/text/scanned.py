@@ -23,6 +23,7 @@ from pennon.index.inverted.analysis.filters import Filters
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.analysis.token_table import MOST_BYTES
 from pennon.index.inverted.scoring import Statistics
+from pennon.index.inverted.search.combined import FieldTerm
 from pennon.index.inverted.search.hits import Hits
 from pennon.query.scan.execute import filter_errors
 from pennon.query.search.prefilter import ScanPart
@@ -63,9 +64,16 @@ class ScannedTexts:
 
     @classmethod
     def read(
-        cls, snapshot: Snapshot, column: Column, params: TextParams, parts: Sequence[ScanPart], wanted: WantedTerms
+        cls,
+        snapshot: Snapshot,
+        column: Column,
+        params: TextParams,
+        parts: Sequence[ScanPart],
+        wanted: WantedTerms,
+        *,
+        every_length: bool = False,
     ) -> ScannedTexts:
-        """Read a column of some rows, batch by batch."""
+        """Read a column of some rows, batch by batch. With `every_length`, rows without a wanted term are kept too."""
         found = cls(wanted)
         reader = _BatchReader(params, wanted)
         addresses, lengths, occurrences = list[Addresses](), list[UInt32s](), list[_Occurrences]()
@@ -77,6 +85,8 @@ class ScannedTexts:
             more = Statistics(documents, int(sizes.sum(dtype=np.int64)))
             found.statistics = Statistics.summed([found.statistics, more])
             kept, numbered = np.unique(here.docs, return_inverse=True)
+            if every_length:
+                kept, numbered = np.arange(len(sizes)), here.docs
             addresses.append(where[kept])
             lengths.append(sizes[kept])
             occurrences.append(_Occurrences(here.terms, numbered.astype(np.int64) + known, here.places))
@@ -90,6 +100,13 @@ class ScannedTexts:
         """Scanned documents that have a term."""
         found = self._of(term)
         return 0 if found is None else len(found.docs)
+
+    def field_term(self, term: str) -> FieldTerm:
+        """The documents of a term, for a search of several columns as one."""
+        found = self._of(term)
+        if found is None:
+            return FieldTerm.joined([])
+        return FieldTerm(len(found.docs), self.addresses[found.docs], found.freqs)
 
     def matches(
         self, groups: Sequence[Sequence[str]], weights: Mapping[str, np.float32], average: Statistics, all_: bool

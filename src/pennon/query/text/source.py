@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import cast
 
 from pyroaring import BitMap
 
-from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, UnsupportedTable
+from pennon.errors import DamagedFile, DamagedTable, IndexNotFound, InvalidArgument, UnsupportedTable
 from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import LogicalIndex, group_segments
 from pennon.format.schema import Column
@@ -20,6 +20,7 @@ from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.inverted.analysis.analyzer import FUZZY_PARAMS
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import read_metadata
+from pennon.index.inverted.search.combined import RowLengths
 from pennon.index.inverted.search.leaves import TextIndex
 from pennon.index.inverted.segment import InvertedSegment, Partition
 from pennon.index.kind import Query
@@ -72,6 +73,18 @@ class TextSource:
         None for all."""
         return self.rows(partition).among(chosen)
 
+    def lengths(self, partition: Partition) -> RowLengths:
+        """The tokens of its documents that may be found, by address; cached beside the documents."""
+        token = self.owners[partition].live.token
+
+        def load() -> tuple[RowLengths, int]:
+            rows, lengths = self.rows(partition), partition.docs.docs.lengths
+            kept = slice(None) if rows.allowed is None else rows.allowed
+            found = RowLengths.of(rows.addresses[kept], lengths[kept])
+            return found, found.nbytes
+
+        return self.cache.get_or_load((token, partition.files.partition, "lengths"), load)
+
     @contextmanager
     def attributing_damage(self) -> Generator[None]:
         """Name the segment that a damaged file belongs to."""
@@ -86,18 +99,38 @@ class TextSource:
             raise
 
 
-def find_source(catalog: Catalog, column: Column) -> TextSource:
-    """Remembered, since most searches of a column have the same. May raise UnusableSegment.
+def find_source(catalog: Catalog, column: Column, name: str | None = None) -> TextSource:
+    """By the named index, if it is one on the column, or the one that covers most. Remembered, since most searches of a
+    column have the same. May raise UnusableSegment.
 
     Raises:
         UnsupportedTable: the column has an index whose analysis Pennon does not reproduce.
         DamagedFile: what the index records of its analysis cannot be read.
     """
-    key = ("text", column.path)
-    found = catalog.memory.get(key)
+    known = catalog.memory.setdefault(("text", column.path), {})
+    found = known.get(name)
     if found is None:
-        found = catalog.memory[key] = _source(catalog, column)
+        found = known[name] = _source(catalog, column, name)
     return found
+
+
+def check_index(snapshot: Snapshot, name: str, columns: Iterable[Column]) -> None:
+    """Whether a text index of this name is on one of the columns.
+
+    Raises:
+        IndexNotFound: the table has no index of this name.
+        InvalidArgument: it is of another kind, or on another column.
+    """
+    searched = list(columns)
+    here = {index.name for column in searched for index in _indices(snapshot, column)}
+    if name in here:
+        return
+    every = [segment.name for segment in snapshot.manifest.user_segments]
+    if name not in every:
+        raise IndexNotFound.among(every, name, snapshot.uri)
+    paths = ", ".join(repr(column.path) for column in searched)
+    known = f"Indices that it could be: {', '.join(sorted(here))}" if here else "Leave out index"
+    raise InvalidArgument(f"index {name!r} is not a text index on a column that is searched: {paths}", known)
 
 
 def exclude(catalog: Catalog, unusable: UnusableSegment) -> None:
@@ -112,7 +145,28 @@ def indexed_columns(snapshot: Snapshot) -> list[str]:
     return [column.path for column in snapshot.columns if _indices(snapshot, column)]
 
 
-def _source(catalog: Catalog, column: Column) -> TextSource:
+def combined_params(sources: Sequence[TextSource]) -> TextParams:
+    """How columns that are searched as one analyze text: as their indices do, which must agree.
+
+    Raises:
+        InvalidArgument: none has an index, or they analyze text in different ways.
+    """
+    indexed = [source for source in sources if source.name is not None]
+    if not indexed:
+        columns = ", ".join(repr(source.column.path) for source in sources)
+        raise InvalidArgument(f"none of the combined columns has an inverted index: {columns}", "Build one of them")
+    first = indexed[0]
+    params = replace(first.params, with_position=False)
+    for other in indexed[1:]:
+        if replace(other.params, with_position=False) != params:
+            raise InvalidArgument(
+                f"indices {first.name!r} and {other.name!r} of combined columns analyze text in different ways",
+                "Build them with the same parameters, or use a MultiMatch",
+            )
+    return params
+
+
+def _source(catalog: Catalog, column: Column, name: str | None) -> TextSource:
     snapshot = catalog.snapshot
     live = BitMap(snapshot.manifest.live)
     indices = _indices(snapshot, column)
@@ -120,7 +174,7 @@ def _source(catalog: Catalog, column: Column) -> TextSource:
         return TextSource(column, None, PLAIN_PARAMS, (), None, BitMap(), live, (), catalog.cache, {})
     usable = {own.segment.uuid: own for index in catalog.serving(Query.TEXT, column.path) for own in index.segments}
     rows = snapshot.manifest.rows_in
-    index = max(
+    index = next((index for index in indices if index.name == name), None) or max(
         indices, key=lambda index: sum(rows(usable[s.uuid].coverage) for s in index.segments if s.uuid in usable)
     )
     chosen = [*_usable(catalog, index, column, usable)]

@@ -13,7 +13,7 @@ from pennon.index.arrays import Int64s
 from pennon.index.inverted.analysis.analyzer import FUZZY_PARAMS, QueryTerm, analyze
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.dictionary.dictionary import Dictionary, Terms, encode_dictionary
-from pennon.index.inverted.query import Match, Phrase, Query
+from pennon.index.inverted.query import CombinedFields, Match, Phrase, Query
 
 Leaf = Match | Phrase
 
@@ -28,6 +28,12 @@ def leaves_on(column: str, queries: Iterable[Query]) -> list[Leaf]:
     """The matches and phrases of queries that are about a column."""
     found = [leaf for query in queries for leaf in query.leaves()]
     return [leaf for leaf in found if isinstance(leaf, Match | Phrase) and leaf.column == column]
+
+
+def combined_with(column: str, queries: Iterable[Query]) -> list[CombinedFields]:
+    """The queries that combine a column with others."""
+    found = [leaf for query in queries for leaf in query.leaves()]
+    return [leaf for leaf in found if isinstance(leaf, CombinedFields) and column in leaf.columns]
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,13 @@ class JsonTokenizer:
         """Bytes that the tables take."""
         return sum(table.nbytes for table in (self._words, self._others, self._pairs, self._paths))
 
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the terms of all pairs: a path, a token and a few letters between them; on the average here."""
+        mean = (self._words.text_bytes + self._others.text_bytes) // max(1, self._words.uniques + self._others.uniques)
+        paths = self._paths.text_bytes(len(self._of_strings)) // max(1, len(self._of_strings))
+        return self.uniques * (mean + paths + 8)
+
     def encode_column(self, column: pa.Array) -> Tokens:
         """The pairs of the rows of a column. `UnsupportedColumn` where a value cannot be indexed."""
         texts = texts_of(column.storage if isinstance(column, pa.ExtensionArray) else column)

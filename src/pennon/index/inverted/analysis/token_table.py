@@ -37,6 +37,10 @@ class TokenTable:
         """Bytes that the table takes."""
         return sum(array.nbytes for array in self.arrays)
 
+    def text_bytes(self, uniques: int) -> int:
+        """Bytes of the first tokens together."""
+        return int(self._ends[uniques])
+
     def is_full(self, uniques: int) -> bool:
         """Whether a further token has no number, whatever its length."""
         return 4 * uniques + 4 > len(self._slots) or uniques + 2 > len(self._ends)

@@ -102,6 +102,11 @@ class Tokenizer:
         """Bytes that the table of distinct tokens takes."""
         return self._table.nbytes
 
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of the distinct tokens."""
+        return self._table.text_bytes(self.uniques)
+
     def encode_column(self, column: pa.Array) -> Tokens:
         """The tokens of the rows of a column."""
         return self.encode(texts_of(column))
@@ -115,7 +120,10 @@ class Tokenizer:
         given = texts.data, texts.starts, texts.stops
         while not self._encode(*given, *self._table.arrays, self._state, found, ends[1:]):
             found = self._make_room(texts, found)
-        return Tokens(found[: self._state[kernels.FOUND]], ends[texts.documents])
+        numbers = found[: self._state[kernels.FOUND]]
+        if len(found) > len(numbers) + len(numbers) // 8:
+            numbers = numbers.copy()  # frees the room that was not needed
+        return Tokens(numbers, ends[texts.documents])
 
     def strings(self, first: int = 0) -> pa.Array:
         """Distinct tokens from a number on, as large binary values."""

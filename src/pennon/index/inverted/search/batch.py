@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -57,34 +58,53 @@ class _Lists:
     rows: Int64s
     sizes: Int64s
     held: list[PreparedList]  # what the addresses in `rows` point to
+    nbytes: int
 
     @classmethod
-    def of(cls, partition: Partition, terms: list[str], average: np.float32) -> _Lists:
-        found = partition.find_terms(terms)
+    def of(cls, partition: Partition, terms: list[str], average: np.float32, most_bytes: int) -> _Lists:
+        """Without all lists, once those that are loaded take more than `most_bytes`."""
         rows, sizes = np.zeros((len(terms), COLUMNS), dtype=np.int64), np.zeros(len(terms), dtype=np.int64)
         held: list[PreparedList] = []
+        nbytes = 0
         for number, term in enumerate(terms):
-            if term in found:
-                held.append(found[term].prepare(average))
-                rows[number], sizes[number] = held[-1].row, found[term].size
-        return cls(partition, rows, sizes, held)
+            for found in partition.find_terms([term]).values():
+                held.append(found.prepare(average))
+                rows[number], sizes[number] = held[-1].row, found.size
+                nbytes += found.nbytes
+            if nbytes > most_bytes:
+                break
+        return cls(partition, rows, sizes, held, nbytes)
 
 
-def match_all(index: TextIndex, queries: Sequence[Match], k: int, keep: Keep, trace: Trace) -> list[Hits]:
-    """The k best rows of each match, in no order, as `TextIndex.match` finds them. None of them may be fuzzy."""
+def match_all(
+    index: TextIndex, queries: Sequence[Match], k: int, keep: Keep, trace: Trace, most_bytes: int
+) -> list[Hits]:
+    """The k best rows of each match, in no order, as `TextIndex.match` finds them. None of them may be fuzzy. Queries
+    whose posting lists take more than `most_bytes` together are not answered together."""
     if not queries:
         return []
     room = max(1, min(k, index.statistics.num_docs))
     at_once = max(1, _MOST_RESULTS // room)
     found: list[Hits] = []
     for first in range(0, len(queries), at_once):
-        found += _match(index, queries[first : first + at_once], room, keep, trace)
+        found += _match(index, queries[first : first + at_once], room, keep, trace, most_bytes)
     return found
 
 
-def _match(index: TextIndex, queries: Sequence[Match], room: int, keep: Keep, trace: Trace) -> list[Hits]:
+def _match(
+    index: TextIndex, queries: Sequence[Match], room: int, keep: Keep, trace: Trace, most_bytes: int
+) -> list[Hits]:
     terms = _Terms.of(index, queries)
-    parts = [_Lists.of(partition, terms.texts, index.statistics.average) for partition in index.partitions]
+    parts: list[_Lists] = []
+    left = most_bytes if len(queries) > 1 else sys.maxsize
+    for partition in index.partitions:
+        parts.append(_Lists.of(partition, terms.texts, index.statistics.average, left))
+        left -= parts[-1].nbytes
+        if left < 0:
+            del parts
+            half = len(queries) // 2
+            halves = queries[:half], queries[half:]
+            return [hits for some in halves for hits in _match(index, some, room, keep, trace, most_bytes)]
     frequencies: Int64s = sum((part.sizes for part in parts), np.zeros(len(terms.texts), dtype=np.int64))
     trace.frequencies |= dict(zip(terms.texts, frequencies.tolist(), strict=True))
     weights = np.array([index.statistics.weight(count) if count else 0 for count in frequencies.tolist()], np.float32)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pennon.errors import InvalidArgument
-from pennon.index.inverted.query import Boolean, Boost, Match, MultiMatch, Occur, Phrase, Query
+from pennon.format.addresses import Addresses, contains
+from pennon.index.inverted.query import Boolean, Boost, CombinedFields, Match, MultiMatch, Occur, Phrase, Query
+from pennon.index.inverted.search.combined import Field, combined
 from pennon.index.inverted.search.hits import Hits, common, highest, summed
 from pennon.index.inverted.search.leaves import Keep, Trace
 
@@ -19,15 +21,19 @@ class Searchable(Protocol):
 
     def phrase(self, query: Phrase, k: int | None, keep: Keep | None = None, trace: Trace | None = None) -> Hits: ...
 
+    def as_field(self, query: CombinedFields) -> Field: ...
+
 
 @dataclass(frozen=True)
 class TextSearch:
-    """What queries may use, by column; `column` is that of queries without one."""
+    """What queries may use, by column; `column` is that of queries without one. `selected` are the rows, ascending,
+    that queries over combined columns may find; None for all."""
 
     indices: Mapping[str, Searchable]
     column: str
     keep: Keep | None = None
     trace: Trace = field(default_factory=Trace)
+    selected: Addresses | None = None
 
     def best(self, query: Query, k: int | None) -> Hits:
         """The k rows with the highest scores, the highest first; all of them for None."""
@@ -44,6 +50,8 @@ class TextSearch:
                 return self._all(query.positive).plus(self._all(query.negative), -query.negative_boost)
             case MultiMatch():
                 return highest([self._find(part, None) for part in query.parts()])
+            case CombinedFields():
+                return self._kept(combined([self._index(column).as_field(query) for column in query.columns], query))
             case Boolean():
                 return self._boolean(query)
             case _:
@@ -58,6 +66,12 @@ class TextSearch:
         for part in query.of(Occur.MUST_NOT):
             found = found.where(~found.found_in(self._all(part)))
         return found
+
+    def _kept(self, hits: Hits) -> Hits:
+        """Those among the selected rows."""
+        if self.selected is None:
+            return hits
+        return hits.where(contains(self.selected, hits.row_ids))
 
     def _all(self, query: Query) -> Hits:
         return self._find(query, None)

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pennon.index.arrays import Flags, Float32s, Int64s
+from pennon.format.addresses import Addresses
+from pennon.index.arrays import Flags, Float32s, Int64s, UInt32s
 from pennon.index.inverted.analysis.analyzer import FUZZY_PARAMS, analyze
-from pennon.index.inverted.query import Match, Operator, Phrase
+from pennon.index.inverted.query import CombinedFields, Match, Operator, Phrase
 from pennon.index.inverted.scoring import Statistics
 from pennon.index.inverted.search.all_kernels import search_all
 from pennon.index.inverted.search.any_kernels import search_any
+from pennon.index.inverted.search.combined import Field, FieldTerm, RowLengths
 from pennon.index.inverted.search.cursor_kernels import OFFERED, READ, SKIPPED
 from pennon.index.inverted.search.hits import Hits, common
 from pennon.index.inverted.segment import InvertedSegment, Partition, PreparedList, TermList
@@ -77,6 +79,29 @@ class TextIndex:
         search = self._search([term.text for term in found], k, keep, trace, with_positions=True)
         return search.of_all(distances, query.slop)
 
+    def as_field(self, query: CombinedFields) -> Field:
+        """The terms of a query as one of several columns has them, in documents that are not known to be dead."""
+        return self.field_of(query, lambda partition: RowLengths.of(*_live(partition)), None)
+
+    def field_of(self, query: CombinedFields, lengths: Callable[[Partition], RowLengths], keep: Keep | None) -> Field:
+        """With the lengths of rows as the caller has them for a partition, and the documents that it may find."""
+        asked = list(dict.fromkeys(term.text for term in analyze(self.params, query.text)))
+        terms: dict[str, list[FieldTerm]] = {term: [] for term in asked}
+        for part in self.partitions:
+            kept = keep(part) if keep else None
+            for term, found in part.find_terms(asked).items():
+                lists = found.encoded.decode(part.num_docs)
+                chosen = np.ones(len(lists.docs), dtype=np.bool_)
+                for allowed in (part.docs.alive, kept):
+                    chosen &= True if allowed is None else allowed[lists.docs]
+                row_ids = part.docs.docs.row_ids[lists.docs[chosen]]
+                terms[term].append(FieldTerm(found.size, row_ids, lists.freqs[chosen].astype(np.float32)))
+
+        def tokens(rows: Addresses) -> UInt32s:
+            return sum((lengths(part)(rows) for part in self.partitions), np.zeros(len(rows), dtype=np.uint32))
+
+        return Field(self.statistics, {term: FieldTerm.joined(parts) for term, parts in terms.items()}, tokens)
+
     def near(self, term: str, query: Match, most: int) -> set[str]:
         """Terms within the fuzziness of a query, of each partition the first in byte order."""
         given = query.fuzziness, query.prefix_length, most
@@ -103,6 +128,12 @@ class TextIndex:
         trace.frequencies |= frequencies
         weights = {term: self.statistics.weight(count) for term, count in frequencies.items() if count}
         return _Search(self.statistics, terms, weights, parts, k, keep, trace)
+
+
+def _live(partition: Partition) -> tuple[Addresses, UInt32s]:
+    """Row ids and lengths of documents that are not known to be dead."""
+    docs, alive = partition.docs.docs, partition.docs.alive
+    return (docs.row_ids, docs.lengths) if alive is None else (docs.row_ids[alive], docs.lengths[alive])
 
 
 def expanded(asked: Sequence[str], query: Match, near: Callable[[str, Match, int], set[str]]) -> list[list[str]]:

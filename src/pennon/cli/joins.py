@@ -1,8 +1,9 @@
-"""The command that finds the nearest rows of many others, on Spark."""
+"""The commands that search for every row of another table, on Spark."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +13,13 @@ from pennon.cli.command import verb
 from pennon.cli.completion import complete_address, complete_column, complete_index
 from pennon.cli.errors import settings_of
 from pennon.cli.options import names, on_table, output_option
+from pennon.cli.text import options_of_words, text_columns
 from pennon.engine import require_spark
 from pennon.engine.failures import task_failed
 from pennon.errors import InvalidArgument, PennonError
 from pennon.format.append import find_table
 from pennon.format.store import Location
-from pennon.jobs.knn_join.join import WAYS
+from pennon.jobs.shared.frame_join import WAYS
 from pennon.secrets import redact_address
 from pennon.table import Table, open_table
 
@@ -69,7 +71,63 @@ def knn_join(
 
     The other table and the result are Lance tables, or Parquet where their names end in .parquet.
     """
-    engine = require_spark(table.engine, "knn-join")
+    _join(
+        table,
+        "knn-join",
+        queries,
+        out,
+        output,
+        lambda rows: table.knn_join(rows, column, query_column, columns=names(columns), **options),
+    )
+
+
+@verb(
+    "text-join",
+    example="pennon text-join articles.lance body --queries new.parquet --query-column question -o found.parquet",
+)
+@on_table
+@click.argument("column", shell_complete=complete_column)
+@click.option("--queries", required=True, metavar="URI", shell_complete=complete_address, help="The other table.")
+@click.option("--query-column", help="Its column of queries: words, or a phrase in double quotes.  [default: COLUMN]")
+@click.option("-o", "--out", required=True, metavar="URI", help="Where the result goes; must not be there yet.")
+@click.option("--k", type=int, default=10, show_default=True, help="Matches of each row.")
+@click.option("--how", type=click.Choice(WAYS), default="inner", show_default=True, help="left keeps rows without any.")
+@click.option("--prefix", default="", help="Goes before the names of the columns of the table at URI.")
+@click.option("--columns", help="Columns of the table at URI: a,b,c.  [default: all]")
+@options_of_words
+@click.option("--filter", help="SQL condition on the rows of the table at URI.")
+@output_option
+def text_join(
+    table: Table,
+    column: str,
+    queries: str,
+    query_column: str | None,
+    out: str,
+    columns: str | None,
+    output: str,
+    **options: Any,
+) -> None:
+    """Find the rows of the table at URI whose text in COLUMN matches the queries of another table best, row by row.
+    COLUMN may be several, a,b; or * for all that have an inverted index.
+
+    The other table and the result are Lance tables, or Parquet where their names end in .parquet.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    searched = text_columns(column)
+    searched = searched[0] if searched is not None and len(searched) == 1 else searched
+    _join(
+        table,
+        "text-join",
+        queries,
+        out,
+        output,
+        lambda rows: table.text_join(rows, searched, query_column, columns=names(columns), **given),
+    )
+
+
+def _join(table: Table, name: str, queries: str, out: str, output: str, join: Callable[[DataFrame], DataFrame]) -> None:
+    """Read the other table, join it, and write the result."""
+    engine = require_spark(table.engine, name)
     storage = settings_of().storage
     if not out.endswith(PARQUET) and find_table(Location.of(out, storage)) is not None:
         raise InvalidArgument(f"there is a table at {out} already", "Name another place with -o")
@@ -77,15 +135,15 @@ def knn_join(
         open_table(queries, storage_options=storage)  # what is wrong with it is reported better here than through Spark
     # PySpark complains of a new pandas whatever it is asked, though only Arrow is used.
     warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
-    asked = _read(engine.session, queries, storage)
-    joined = table.knn_join(asked, column, query_column, columns=names(columns), **options)
+    joined = join(_read(engine.session, queries, storage))
+    stage = name.replace("-", " ")
     try:
-        with engine.stage("knn join"):
+        with engine.stage(stage):
             rows = _write(engine.session, joined, out, storage)
     except PennonError:
         raise
     except Exception as error:
-        raise task_failed("knn join", error) from error
+        raise task_failed(stage, error) from error
     done = {"status": "done", "rows": rows, "out": redact_address(out)}
     render.print_json(done) if output == "json" else render.console.print(
         f"{rows:,} rows written to {redact_address(out)}"
