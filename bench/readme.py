@@ -58,7 +58,7 @@ FIGURES = (
         "Pennon : pylance one by one",
         "",
     ),
-    _timed("1,000 text queries of 1 to 3 words, each", "text-search", "1,000 of 1 to 3 words, a batch of Pennon's", "ms"),
+    _timed("1,000 text queries, each", "text-search", "1,000 of 1 to 3 words, a batch of Pennon's", "ms"),
     _timed("compaction of 10,000,000 rows with a B-tree, remapped at once", "compact", "B-tree, 10,000,000 int64"),
 )
 

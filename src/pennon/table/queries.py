@@ -237,7 +237,7 @@ class QueryVerbs(TextVerbs):
         *,
         full_text: TextLike,
         analyze: bool = False,
-        **options: Unpack[TextOptions],
+        **options: Any,
     ) -> TextExplanation: ...
 
     @overload

@@ -127,9 +127,10 @@ class TextVerbs(TableHandle):
 
         asked = str(column) if query_column is None else query_column
         memory = task_memory(task_memory_bytes)
-        request = self._text_request(k, options)
-        given = {"how": how, "prefix": prefix, "memory_bytes": memory}
-        return text_join(self._indices(), df, request, column, asked, words_of(options), **given)
+        request, words = self._text_request(k, options), words_of(options)
+        return text_join(
+            self._indices(), df, request, column, asked, words, how=how, prefix=prefix, memory_bytes=memory
+        )
 
     def search_hybrid(
         self,
