@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:  # see `text_queries`
     from pennon.query.text.explain import TextExplanation
-    from pennon.query.text.request import TextLike, TextOptions
+    from pennon.query.text.request import TextLike
 
 
 class QueryVerbs(TextVerbs):
