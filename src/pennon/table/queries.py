@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:  # see `text_queries`
     from pennon.query.text.explain import TextExplanation
-    from pennon.query.text.request import TextLike, TextOptions
+    from pennon.query.text.request import TextLike
 
 
 class QueryVerbs(TextVerbs):
@@ -236,8 +236,9 @@ class QueryVerbs(TextVerbs):
         filter: FilterLike | None = None,
         *,
         full_text: TextLike,
+        columns: ColumnsLike | None = None,
+        index: str | None = None,
         analyze: bool = False,
-        **options: Unpack[TextOptions],
     ) -> TextExplanation: ...
 
     @overload

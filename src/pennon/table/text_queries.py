@@ -126,10 +126,17 @@ class TextVerbs(TableHandle):
         from pennon.query.text.request import words_of  # noqa: PLC0415
 
         asked = str(column) if query_column is None else query_column
-        memory = task_memory(task_memory_bytes)
-        request = self._text_request(k, options)
-        given = {"how": how, "prefix": prefix, "memory_bytes": memory}
-        return text_join(self._indices(), df, request, column, asked, words_of(options), **given)
+        return text_join(
+            self._indices(),
+            df,
+            self._text_request(k, options),
+            column,
+            asked,
+            words_of(options),
+            how=how,
+            prefix=prefix,
+            memory_bytes=task_memory(task_memory_bytes),
+        )
 
     def search_hybrid(
         self,
