@@ -236,8 +236,9 @@ class QueryVerbs(TextVerbs):
         filter: FilterLike | None = None,
         *,
         full_text: TextLike,
+        columns: ColumnsLike | None = None,
+        index: str | None = None,
         analyze: bool = False,
-        **options: Any,
     ) -> TextExplanation: ...
 
     @overload

@@ -126,10 +126,16 @@ class TextVerbs(TableHandle):
         from pennon.query.text.request import words_of  # noqa: PLC0415
 
         asked = str(column) if query_column is None else query_column
-        memory = task_memory(task_memory_bytes)
-        request, words = self._text_request(k, options), words_of(options)
         return text_join(
-            self._indices(), df, request, column, asked, words, how=how, prefix=prefix, memory_bytes=memory
+            self._indices(),
+            df,
+            self._text_request(k, options),
+            column,
+            asked,
+            words_of(options),
+            how=how,
+            prefix=prefix,
+            memory_bytes=task_memory(task_memory_bytes),
         )
 
     def search_hybrid(
