@@ -23,7 +23,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork
 	--generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test tests-in-process tests-all test-heavy test-distributed test-versions lint format docs dist bench lock proto clean java
+.PHONY: help setup demo check test kernels tests-in-process tests-all test-heavy test-distributed test-versions lint format docs dist bench lock proto clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -33,12 +33,17 @@ setup: $(STAMP) ## Install into .venv what the lock files name; instant when not
 demo: java $(STAMP) ## Build indices on tables of several fragments and query them
 	@$(BIN)/pennon demo $(ARGS)
 
-# Lint runs next to the tests, of which many wait: -j 2 starts both.
+# Lint and the compilation of kernels run side by side: -j 2 starts both.
 check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: some minutes
-	@$(MAKE) --no-print-directory -j 2 lint tests-in-process
+	@$(MAKE) --no-print-directory -j 2 lint kernels
+	@$(MAKE) --no-print-directory tests-in-process
 
-test: java $(STAMP) ## Lint, types and tests, side by side (ARGS="-k lookup" goes to pytest): about twenty minutes
-	@$(MAKE) --no-print-directory -j 2 lint tests-all
+test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about twenty minutes
+	@$(MAKE) --no-print-directory -j 2 lint kernels
+	@$(MAKE) --no-print-directory tests-all
+
+kernels: $(STAMP)
+	@$(BIN)/python -m tests.support.kernels
 
 tests-in-process: $(STAMP)
 	@$(QUICK) $(PYTEST) -m "not heavy and not spark and not process" --timeout=120 $(ARGS)
