@@ -81,7 +81,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 @pytest.mark.heavy
 def test_ten_million_tokens_and_hundreds_of_megabytes(tmp_path: Path) -> None:
     ten_million = f"{words(5_000_000)} needle haystack {words(5_000_000, 1)}"
-    huge = " ".join([ten_million] * 6)
+    huge = " ".join([ten_million] * 8)
     assert len(huge) > 250 << 20
     uri = write(tmp_path, ["w1 short", ten_million, "needle", None, huge])
     table = pennon.open(uri)
