@@ -38,7 +38,7 @@ SERVED = (
 )
 SCANNED = (f"NOT st_intersects(p, {rectangle(0, 0, 30, 30)})", "p IS NOT NULL")
 POINT = "geoarrow.point"
-SMALL = {"page_size": 16}
+SMALL: dict[str, Any] = {"page_size": 16}
 FILES = ("page_data.lance", "nulls.lance")
 
 
@@ -294,7 +294,8 @@ def test_pages_are_small_in_both_directions(tmp_path: Path) -> None:
     xy[0] = 1e9
     points = pa.StructArray.from_arrays([pa.array(xy[:, 0]), pa.array(xy[:, 1])], fields=list(POSITION))
     lance.write_dataset(geometry_table(0, points), uri)
-    for options in ({}, {"rows_per_task": 500}):
+    several: dict[str, Any] = {"rows_per_task": 500}
+    for options in ({}, several):
         pennon.open(uri).create_index("p", pennon.RTree(page_size=40), replace=True, **options)
         [segment] = pennon.open(uri).report_data()["indices"][0]["segments"]
         assert segment["measures"]["pages"] == 100 + 3 + 1
