@@ -72,7 +72,7 @@ class Verbs(PlainErrors):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
-        formatter.write(f"\n{self.help}\n\n")
+        formatter.write(f"{self.help}\n\n")
         for label, verbs in self.purposes:
             _write_rows(formatter, label, [(verb.name, verb.summary) for verb in verbs])
         options = [record for param in self.get_params(ctx) if (record := param.get_help_record(ctx))]
