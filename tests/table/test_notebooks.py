@@ -20,6 +20,7 @@ from pennon.engine.interactive import LineProgress
 from pennon.engine.progress import ProgressListener
 from pennon.index.registry import index_types
 from tests.hostile_names.names import NAMES, STEERING
+from tests.support.geometries import geometries
 from tests.support.html import Reader
 
 HOSTILE = NAMES["html"]
@@ -33,7 +34,10 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     words = [f"{HOSTILE} {number}" for number in range(ROWS)]
     vectors = pa.array([[float(number)] * 8 for number in range(ROWS)], pa.list_(pa.float32(), 8))
     lists = pa.array([[number] for number in range(ROWS)])
-    lance.write_dataset(pa.table({"id": range(ROWS), **values, "words": words, "v": vectors, "l": lists}), path)
+    rows = pa.table({"id": range(ROWS), **values, "words": words, "v": vectors, "l": lists})
+    points = geometries(ROWS, seed=1)
+    field = pa.field("p", points.type, metadata={"ARROW:extension:name": "geoarrow.point"})
+    lance.write_dataset(rows.append_column(field, points), path)
     lance.dataset(path).create_scalar_index(HOSTILE, "BTREE", name=HOSTILE)
     return path
 
@@ -78,7 +82,7 @@ def test_results_are_shown(table: pennon.Table) -> None:
 
 @pytest.mark.parametrize("kind", index_types())
 def test_the_plan_of_every_index_type_is_shown(kind: str, table: pennon.Table) -> None:
-    column = "v" if kind.startswith("IVF") else "l" if kind == "LABEL_LIST" else "words"
+    column = "v" if kind.startswith("IVF") else {"LABEL_LIST": "l", "RTREE": "p"}.get(kind, "words")
     options: dict[str, Any] = {"num_partitions": 1, "num_sub_vectors": 1} if kind == "IVF_PQ" else {}
     read = html_of(table.plan_index(column, kind, **options))
     assert f"{column}_idx" in read.text
