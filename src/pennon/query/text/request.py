@@ -148,7 +148,9 @@ def _read_query(snapshot: Snapshot, column: TextColumnsLike, given: TextLike, wo
             raise InvalidArgument(f"{given!r} is not a query", 'Write {"query": "words", "columns": ["title"]}')
         column = given.get("columns") if column is None else column
         given = given["query"]
-    query = _of_words(given, words) if not isinstance(given, Query) else given
+    # A batch has thousands of plain strings: each becomes a query in one step.
+    named = column if isinstance(column, str) else None
+    query = _of_words(given, named, words) if not isinstance(given, Query) else given
     if isinstance(given, Query) and words:
         raise InvalidArgument(
             f"{next(iter(words))} is for plain strings, not for a {type(given).__name__}",
@@ -159,14 +161,14 @@ def _read_query(snapshot: Snapshot, column: TextColumnsLike, given: TextLike, wo
     return query.within(_columns(snapshot, column))
 
 
-def _of_words(given: object, words: Mapping[str, Any]) -> Query:
+def _of_words(given: object, column: str | None, words: Mapping[str, Any]) -> Query:
     if not isinstance(given, str):
         raise InvalidArgument(f"a text query is a string or one of pennon.text, not {given!r}", "Give a string")
-    query = parse(given)
+    query = parse(given, column)
     if not words:
         return query
     if isinstance(query, Match):
-        return Match(given, **words)
+        return Match(given, column, **words)
     raise InvalidArgument(f"{next(iter(words))} does not apply to a phrase", "Leave out the quotes, or the option")
 
 

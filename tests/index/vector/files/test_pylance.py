@@ -154,7 +154,11 @@ def same_codes(uri: str, files: VectorFiles, vectors: Vectors) -> None:
             elif name in (EXTRA, ADD_EXTRA, SCALE_EXTRA):
                 continue  # Pennon looks for the scale in fewer places, see test_rabitq_grid
             elif stored.dtype == np.uint8:
-                assert (columns[name] == stored).mean() >= 0.999, name
+                # Signs of items next to 0. Those of float16 are rounded, so that more of them are: bits are counted.
+                differing = columns[name] != stored
+                if vectors.dtype == np.float16:
+                    differing = np.unpackbits(np.bitwise_xor(columns[name], stored))
+                assert differing.mean() <= 0.001, name
             else:
                 # For float16 stock measures the residual before rounding it, and encodes it after.
                 tolerance = 2e-3 if vectors.dtype == np.float16 else 1e-5
