@@ -5,20 +5,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from uuid import uuid4
 
 import pyarrow as pa
-from pyroaring import BitMap, FrozenBitMap
 
 from pennon.format.index_metadata import IndexSegment, segment_directory
-from pennon.format.segment_contents import write_contents
 from pennon.format.snapshot import Snapshot
 from pennon.index.bitmap.files import BitmapFile, WrittenBitmaps, write_bitmaps
 from pennon.index.bitmap.keyed import Keyed
 from pennon.index.bitmap.kind import BitmapKind
 from pennon.index.bitmap.stored import read_in_order
 from pennon.jobs.shared.cleanup import delete_on_failure
+from pennon.jobs.shared.new_segment import describe_new_segment
 
 
 @dataclass(frozen=True)
@@ -66,17 +64,13 @@ def finish(
     snapshot: Snapshot, kind: BitmapKind, name: str, field_id: int, fragments: Iterable[int], written: WrittenSegment
 ) -> IndexSegment:
     """Record the contents of the segment, and describe it."""
-    covered = BitMap(fragments)
-    contents = write_contents(snapshot.store, written.uuid, covered, snapshot.manifest.next_row_id)
-    return IndexSegment(
-        uuid=written.uuid,
+    return describe_new_segment(
+        snapshot,
+        written.uuid,
+        [written.bitmaps.file],
         name=name,
-        fields=(field_id,),
-        dataset_version=snapshot.version,
-        fragments=FrozenBitMap(covered),
+        field_id=field_id,
+        fragments=fragments,
         type_url=kind.type_url,
-        details=b"",
         index_version=kind.version,
-        files=(written.bitmaps.file, contents),
-        created_at=datetime.now(UTC),
     )

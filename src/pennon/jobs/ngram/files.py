@@ -7,22 +7,20 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from uuid import uuid4
 
 import pyarrow as pa
-from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.format.index_metadata import IndexFile, IndexSegment
 from pennon.format.lance_file import LanceFile
-from pennon.format.segment_contents import write_contents
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.ngram.files import READ_ROWS, joined_lists, write_postings, write_segment
 from pennon.index.ngram.kind import NGRAM
 from pennon.index.ngram.postings import Postings
 from pennon.jobs.shared.cleanup import delete_on_failure
+from pennon.jobs.shared.new_segment import describe_new_segment
 
 
 @dataclass(frozen=True)
@@ -62,19 +60,15 @@ def describe_segment(
     snapshot: Snapshot, written: Written, name: str, field_id: int, fragments: Iterable[int]
 ) -> IndexSegment:
     """Describe a segment whose files are written, for the commit."""
-    fragments = BitMap(fragments)
-    contents = write_contents(snapshot.store, written.uuid, fragments, snapshot.manifest.next_row_id)
-    return IndexSegment(
-        uuid=written.uuid,
+    return describe_new_segment(
+        snapshot,
+        written.uuid,
+        written.files,
         name=name,
-        fields=(field_id,),
-        dataset_version=snapshot.version,
-        fragments=FrozenBitMap(fragments),
+        field_id=field_id,
+        fragments=fragments,
         type_url=NGRAM.type_url,
-        details=b"",
         index_version=NGRAM.index_version,
-        files=(*written.files, contents),
-        created_at=datetime.now(UTC),
     )
 
 

@@ -7,17 +7,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from uuid import uuid4
-
-from pyroaring import BitMap, FrozenBitMap
 
 from pennon.engine import Engine
 from pennon.format.index_metadata import IndexFile, IndexSegment, segment_directory
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.row_set import RowSet
-from pennon.format.segment_contents import write_contents
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.row_map import read_row_map, write_row_map
 from pennon.index.rtree.files import READ_ROWS, SCHEMA, leaf_batch, leaves_of_batch, write_tree
@@ -25,6 +21,7 @@ from pennon.index.rtree.geometries import Leaves
 from pennon.index.rtree.kind import RTREE
 from pennon.jobs.rtree.exchange import Nulls
 from pennon.jobs.shared.cleanup import delete_on_failure
+from pennon.jobs.shared.new_segment import describe_new_segment
 
 
 @dataclass(frozen=True)
@@ -82,19 +79,15 @@ def describe_segment(
     snapshot: Snapshot, written: Written, name: str, field_id: int, fragments: Iterable[int]
 ) -> IndexSegment:
     """Describe a segment whose files are written, for the commit."""
-    fragments = BitMap(fragments)
-    contents = write_contents(snapshot.store, written.uuid, fragments, snapshot.manifest.next_row_id)
-    return IndexSegment(
-        uuid=written.uuid,
+    return describe_new_segment(
+        snapshot,
+        written.uuid,
+        written.files,
         name=name,
-        fields=(field_id,),
-        dataset_version=snapshot.version,
-        fragments=FrozenBitMap(fragments),
+        field_id=field_id,
+        fragments=fragments,
         type_url=RTREE.type_url,
-        details=b"",
         index_version=RTREE.index_version,
-        files=(*written.files, contents),
-        created_at=datetime.now(UTC),
     )
 
 

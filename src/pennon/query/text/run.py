@@ -171,8 +171,10 @@ def _search(question: TextQuestion, trace: TextTrace) -> list[Hits]:
     if len(left) > 1:
         for name, column in trace.columns.items():
             column.load(leaves_on(name, [question.queries[number] for number in left]))
-    with ThreadPoolExecutor(cores()) as pool:
-        found |= zip(left, pool.map(best, left) if len(left) > 1 else map(best, left), strict=True)
+        with ThreadPoolExecutor(cores()) as pool:
+            found |= zip(left, pool.map(best, left), strict=True)
+    else:
+        found |= {number: best(number) for number in left}
     return [found[number].after(question.request.offset) for number in range(len(question.queries))]
 
 
