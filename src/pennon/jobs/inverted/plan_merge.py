@@ -16,8 +16,9 @@ from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata
 from pennon.index.inverted.kind import INVERTED
 from pennon.jobs.inverted.plan import MERGED_SHARE
+from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
-from pennon.wording import human_bytes, plural
+from pennon.wording import plural
 
 
 @dataclass(frozen=True)
@@ -62,23 +63,10 @@ class InvertedMerge:
         return int(self.largest_bytes / MERGED_SHARE)
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "rows": self.rows,
-            "sources": len(self.remap_plan.sources),
-            "partitions": len(self.groups),
-            "tasks": self.tasks,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-            "estimate": self.is_estimate,
-        }
+        return merge_fields(self, len(self.remap_plan.sources), partitions=len(self.groups))
 
     def __str__(self) -> str:
-        about = "about " if self.is_estimate else ""
-        return (
-            f"{about}{self.rows:,} rows in {plural(len(self.groups), 'partition')},"
-            f" about {human_bytes(self.task_memory_bytes)} a task, files of about {human_bytes(self.index_bytes)}"
-        )
+        return merge_text(self, f"{self.rows:,} rows in {plural(len(self.groups), 'partition')}")
 
 
 def plan_inverted_merge(
