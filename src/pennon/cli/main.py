@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pennon.cli.command import DEBUG_HELP, QUIET_HELP, ListedVerb, Verbs
-from pennon.cli.errors import settings_of, tell
+from pennon.cli.errors import print_error, settings_of
 from pennon.cli.versions import print_versions
 
 
@@ -72,4 +72,4 @@ main.add_purpose(
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    tell(f"warning: {' '.join(str(message).split())}")
+    print_error(f"warning: {' '.join(str(message).split())}")

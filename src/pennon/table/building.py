@@ -281,7 +281,7 @@ class BuildVerbs(TableHandle):
         rows_per_task: int | None,
         task_memory_bytes: int | None,
     ) -> BuildPlan:
-        """On a given version: what is built must be what was planned, whoever commits in between."""
+        """On a given version: what is built must be what was planned, even if others commit in between."""
         return plan_index(
             snapshot,
             column,

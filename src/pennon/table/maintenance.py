@@ -102,7 +102,7 @@ class MaintenanceVerbs(TableHandle):
             index_names: only these indices. Default: all.
             num_indices_to_merge: 0 only adds a delta, N merges the newest N segments with what is new. Default: merge
                 by size.
-            retrain: build everything again, with models trained on today's rows.
+            retrain: build everything again, with models trained on the current rows.
             task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
             dry_run: plan only.
 
@@ -292,7 +292,7 @@ class MaintenanceVerbs(TableHandle):
         dry_run: bool = False,
         task_memory_bytes: int | None = None,
     ) -> MaintenanceReport:
-        """One pass that does what is due: compact, optimize, catch up, trim, clean. Safe to run twice and beside
+        """One pass that does what is due: compact, optimize, catch up, trim, clean. Safe to run twice and next to
         writers.
 
         Args:

@@ -41,7 +41,7 @@ class History(Maintenance):
     """Set `columns` and `indices`; set `stable_row_ids` for a table that has them."""
 
     filters: ClassVar[tuple[str, ...]] = ()
-    """Asked after every step, beside the filters of each index; such as those over several columns."""
+    """Asked after every step, after the filters of each index; such as those over several columns."""
     pylance_follows_reuse: ClassVar[bool] = True
     """Whether pylance may optimize the indices while deferred compactions are outstanding."""
     heals: ClassVar[bool] = True

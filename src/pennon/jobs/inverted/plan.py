@@ -69,7 +69,7 @@ class Target:
 
     @property
     def batch_bytes(self) -> int:
-        """Of text that is read at once, whatever the rows have that were measured."""
+        """Of text that is read at once, regardless of the rows that were measured."""
         return self.memory_bytes // (4 * BATCHES)
 
     @property

@@ -91,7 +91,7 @@ def plan_inverted_merge(
     groups = tuple(_groups(sizes, int(memory_bytes * MERGED_SHARE)))
     weights = [sum(sizes[part.source][part.number] for part in group) for group in groups]
     covered = remap_plan.coverage & snapshot.manifest.live
-    for segment in segments:  # fragments of a compaction under way are not the table's yet
+    for segment in segments:  # fragments of a running compaction are not the table's yet
         covered |= segment.fragments & snapshot.manifest.live
     return InvertedMerge(
         name=like.name,
@@ -121,7 +121,7 @@ def _partition_sizes(snapshot: Snapshot, segment: IndexSegment, metadata: Segmen
 
 
 def _groups(sizes: Sequence[dict[int, int]], most: int) -> Iterator[tuple[SourcePartition, ...]]:
-    """Partitions that become one, in the order of the sources; one that is too large stays by itself."""
+    """Partitions that become one, in the order of the sources; one that is too large is not joined."""
     group: list[SourcePartition] = []
     held = 0
     for source, partitions in enumerate(sizes):

@@ -1,6 +1,6 @@
 """Keep indices small in number and complete in coverage: delta segments for new fragments, merged by size.
 
-plan -> build a delta -> merge -> commit, for each index by itself, so that a conflict over one does not affect others.
+plan -> build a delta -> merge -> commit, for each index separately, so that a conflict over one does not affect others.
 """
 
 from __future__ import annotations
