@@ -240,13 +240,27 @@ def test_batch_writes_named_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_failures(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_failures(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch, tally: Callable[[str, int], None]
+) -> None:
     """Spark's part, in this process: it repeats the last batch until its own log has it."""
-    lose_nothing(str(tmp_path / "t.lance"), random.Random(seed), 25, monkeypatch)
+    tally("kills of a stream", lose_nothing(str(tmp_path / "t.lance"), random.Random(seed), 25, monkeypatch))
 
 
-def lose_nothing(uri: str, rng: random.Random, batches: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = 0
+@pytest.mark.heavy
+def test_many_random_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally: Callable[[str, int], None]
+) -> None:
+    killed = sum(
+        lose_nothing(str(tmp_path / f"{seed}.lance"), random.Random(seed), 25, monkeypatch) for seed in range(100, 140)
+    )
+    tally("kills of a stream", killed)
+    assert killed >= 200
+
+
+def lose_nothing(uri: str, rng: random.Random, batches: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Returns how often the stream was killed."""
+    done = killed = 0
     while done < batches:
         others(uri, rng)
         try:
@@ -259,9 +273,11 @@ def lose_nothing(uri: str, rng: random.Random, batches: int, monkeypatch: pytest
             if rng.random() < 0.3:
                 raise Killed
         except Killed:
+            killed += 1
             continue
         done += 1
     assert ids(uri) == expected(batches)
+    return killed
 
 
 def kill_in_commit(patched: pytest.MonkeyPatch, rng: random.Random) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
 
 from pennon.errors import InvalidArgument
+from pennon.format.appended import Updates
 from pennon.format.store import Location
 from pennon.format.streamed_batches import UnknownBatch
 from pennon.query.scan.tasks import ROWS_PER_PART
 from pennon.wording import did_you_mean
+
+ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 # Spark passes keys in lower case.
 STORAGE = "storage."
@@ -28,9 +33,12 @@ READING = (
     "rows_per_partition",
 )
 WRITING = ("max_rows_per_file", "vector_columns", "enable_stable_row_ids", "txn_app_id", "txn_version")
+STREAM_READING = ("starting_version", "max_versions_per_trigger", "max_rows_per_trigger", "on_update")
 STREAM_WRITING = ("maintain", "unknown_batch")
 # Spark passes these to sinks of streams.
 SPARK_STREAM = ("checkpointlocation", "queryname")
+# Where a stream may start, besides the number of a version.
+LATEST, SNAPSHOT = "latest", "snapshot"
 # Batches of a stream between two upkeeps of the indices.
 MAINTAIN_EVERY = 20
 VIEW = "In SQL, CREATE TEMPORARY VIEW name USING pennon OPTIONS (path '...')"
@@ -67,6 +75,17 @@ class StreamOptions:
     write: WriteOptions
     maintain: int | None = None
     unknown_batch: UnknownBatch = UnknownBatch.FAIL
+
+
+@dataclass(frozen=True)
+class StreamReadOptions:
+    """Those of a stream that reads, beyond the ones of every read."""
+
+    read: ReadOptions
+    starting_version: int | str = LATEST
+    max_versions: int | None = None
+    max_rows: int | None = None
+    on_update: Updates = Updates.FAIL
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -107,17 +126,24 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     )
 
 
+def stream_read_options(options: Mapping[str, str]) -> StreamReadOptions:
+    if "version" in options:
+        raise InvalidArgument("a stream reads one version after the other", "Use the option starting_version")
+    start = options.get("starting_version", LATEST).strip().lower()
+    return StreamReadOptions(
+        read_options(options),
+        start if start in (LATEST, SNAPSHOT) else _version(start),
+        max_versions=_number(options, "max_versions_per_trigger"),
+        max_rows=_number(options, "max_rows_per_trigger"),
+        on_update=_choice(options, "on_update", Updates, Updates.FAIL),
+    )
+
+
 def stream_write_options(options: Mapping[str, str]) -> StreamOptions:
-    for name in STREAM_WRITING:
-        if options.get(name) == "":
-            raise InvalidArgument(f"the option {name} is empty", "Leave it out")
     if "txn_version" in options:
         raise InvalidArgument("the option txn_version is for batch writes; Spark numbers the batches of a stream")
-    given = options.get("unknown_batch", UnknownBatch.FAIL).strip().lower()
-    if given not in tuple(UnknownBatch):
-        known = ", ".join(UnknownBatch)
-        raise InvalidArgument(f"the option unknown_batch must be one of {known}, not {given!r}")
-    return StreamOptions(write_options(options), _maintain(options), UnknownBatch(given))
+    unknown = _choice(options, "unknown_batch", UnknownBatch, UnknownBatch.FAIL)
+    return StreamOptions(write_options(options), _maintain(options), unknown)
 
 
 def _maintain(options: Mapping[str, str]) -> int | None:
@@ -131,7 +157,7 @@ def _maintain(options: Mapping[str, str]) -> int | None:
 
 
 def _location(options: Mapping[str, str]) -> Location:
-    known = ("path", *READING, *WRITING, *STREAM_WRITING)
+    known = ("path", *READING, *WRITING, *STREAM_READING, *STREAM_WRITING)
     if "owner" in options:  # Spark's CREATE TABLE adds it, and later passes no options to Python sources
         raise InvalidArgument("Spark's catalog does not support tables of the format pennon", VIEW)
     for name in options:
@@ -153,6 +179,22 @@ def _number(options: Mapping[str, str], name: str, least: int = 1) -> int | None
     if not text.strip().isdecimal() or int(text) < least:
         raise InvalidArgument(f"the option {name} must be a whole number from {least}, not {text!r}")
     return int(text)
+
+
+def _version(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidArgument(
+            f"the option starting_version must be a version, {LATEST} or {SNAPSHOT}, not {text!r}",
+            f"Use {SNAPSHOT} to read the whole table first",
+        )
+    return int(text)
+
+
+def _choice(options: Mapping[str, str], name: str, kind: type[ChoiceT], default: ChoiceT) -> ChoiceT:
+    given = options.get(name, default.value).strip().lower()
+    if given not in tuple(kind):
+        raise InvalidArgument(f"the option {name} must be one of {', '.join(kind)}, not {given!r}")
+    return kind(given)
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:
