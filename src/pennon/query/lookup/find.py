@@ -31,8 +31,9 @@ from pennon.query.lookup.matching import KeyTable
 from pennon.query.scan.execute import filter_errors
 from pennon.query.scan.planner import Answer, Planner
 
-# Rows that are fetched and matched at once.
-PIECE_ROWS = 1 << 18
+# Rows that an answer lists at once, and rows and bytes that are matched at once.
+PIECE_ROWS = 1 << 20
+MATCHED_ROWS, MATCHED_BYTES = 1 << 17, 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,17 +119,16 @@ class Lookup:
     def find(
         self, keys: Sequence[pa.Array], fragments: BitMap | None = None, piece_rows: int = PIECE_ROWS
     ) -> Iterator[Matches]:
-        """The live rows of some fragments (default: all) that equal keys, at most about `piece_rows` fetched at once.
-        Keys are in the types of `read_keys` and may repeat; with NULL in any column a key equals nothing."""
+        """The live rows of some fragments (default: all) that equal keys, a bounded number at once. Keys are
+        in the types of `read_keys` and may repeat; with NULL in any column a key equals nothing."""
         answer = self._answer(keys)
         if fragments is not None:
             answer = answer.within(fragments)
         table: KeyTable | None = None
         for rows in self._parts(answer, piece_rows):
             table = table or KeyTable(self._comparable(keys))
-            for found in self._fetched(rows, self._paths, self._filter):
-                equal, at = table.pairs(self._comparable([found.column(path) for path in self._key_paths]))
-                if len(equal):
+            for found in _gathered(self._fetched(rows, self._paths, self._filter)):
+                for equal, at in table.pairs(self._comparable(self._keys_of(found))):
                     yield self._matches(equal, found, at)
 
     def find_all(self, keys: Sequence[pa.Array], fragments: BitMap | None = None) -> Matches:
@@ -144,8 +144,8 @@ class Lookup:
     def scan_keys(self, rows: ScannedRows) -> Iterator[tuple[list[pa.Array], Addresses]]:
         """Key columns and addresses of live rows that satisfy the filter, batch by batch; rows with NULL in a key are
         left out."""
-        for found in self._fetched(rows, self._key_paths, self._filter):
-            keys = self._comparable([found.column(path) for path in self._key_paths])
+        for found in _gathered(self._fetched(rows, self._key_paths, self._filter)):
+            keys = [key.canonical(values) for key, values in zip(self.keys, self._keys_of(found), strict=True)]
             valid = np.logical_and.reduce([key.is_valid().to_numpy(zero_copy_only=False) for key in keys])
             addresses = found.column(ADDRESS).to_numpy()
             if not valid.all():
@@ -184,6 +184,9 @@ class Lookup:
     def _paths(self) -> list[str]:
         return list(dict.fromkeys([*self._key_paths, *self._columns]))
 
+    def _keys_of(self, found: pa.Table) -> list[pa.Array]:
+        return [found.column(path).combine_chunks() for path in self._key_paths]
+
     def _comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         return [key.comparable(column) for key, column in zip(self.keys, columns, strict=True)]
 
@@ -209,11 +212,11 @@ class Lookup:
                 if batch.num_rows:
                     yield batch
 
-    def _matches(self, equal: Int64s, found: pa.RecordBatch, at: Int64s) -> Matches:
+    def _matches(self, equal: Int64s, found: pa.Table, at: Int64s) -> Matches:
         addresses = found.column(ADDRESS).to_numpy()[at]
         if not self._columns:
             return Matches(equal, addresses, _no_columns(len(equal)))
-        return Matches(equal, addresses, self._selected(pa.Table.from_batches([found])).take(pa.array(at)))
+        return Matches(equal, addresses, self._selected(found).take(pa.array(at)))
 
     def _selected(self, found: pa.Table) -> pa.Table:
         return found.select(self._columns)
@@ -225,20 +228,36 @@ class HeldKeys:
     def __init__(self, lookup: Lookup, scanned: Sequence[tuple[Sequence[pa.Array], Addresses]]) -> None:
         self._lookup = lookup
         self._addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(addresses for _, addresses in scanned)])
-        self._keys = [pa.concat_arrays(list(column)) for column in zip(*(keys for keys, _ in scanned), strict=True)]
+        columns = zip(*(keys for keys, _ in scanned), strict=True)
+        whole = (pa.concat_arrays(list(column)) for column in columns)
+        self._keys = [key.comparable(column) for key, column in zip(lookup.keys, whole, strict=False)]
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def find(self, keys: Sequence[pa.Array], piece_rows: int = PIECE_ROWS) -> Iterator[Matches]:
+    def find(self, keys: Sequence[pa.Array]) -> Iterator[Matches]:
         """As `Lookup.find`, in the rows that are held."""
         if not len(self):
             return
         table = KeyTable([key.comparable(values) for key, values in zip(self._lookup.keys, keys, strict=True)])
-        equal, at = table.pairs(self._keys)
-        for start in range(0, len(equal), piece_rows):
-            addresses = self._addresses[at[start : start + piece_rows]]
-            yield Matches(equal[start : start + piece_rows], addresses, self._lookup.rows(addresses))
+        for equal, at in table.pairs(self._keys):
+            addresses = self._addresses[at]
+            yield Matches(equal, addresses, self._lookup.rows(addresses))
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows in tables that are large enough to be matched together."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if (
+            sum(some.num_rows for some in waiting) >= MATCHED_ROWS
+            or sum(some.nbytes for some in waiting) >= MATCHED_BYTES
+        ):
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 def _no_columns(rows: int) -> pa.Table:
