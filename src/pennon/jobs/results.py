@@ -145,3 +145,26 @@ class UpdateResult(Result[PlanT]):
 
     def _lines(self) -> list[str]:
         return [*super()._lines(), self.summary]
+
+
+@dataclass(frozen=True)
+class RowsResult(Result[PlanT]):
+    """How many rows were deleted, updated and inserted, in which fragments rows were marked deleted, and the size of
+    the data files that were written."""
+
+    rows_deleted: int
+    rows_updated: int
+    rows_inserted: int
+    fragments: tuple[int, ...]
+    data_bytes_written: int
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        counts = {"deleted": self.rows_deleted, "updated": self.rows_updated, "inserted": self.rows_inserted}
+        changed = ", ".join(f"{plural(count, 'row')} {verb}" for verb, count in counts.items() if count)
+        return changed or "no rows changed"
+
+    def _lines(self) -> list[str]:
+        size = f" ({human_bytes(self.data_bytes_written)} of data written)" if self.data_bytes_written else ""
+        return [*super()._lines(), f"{self.summary}{size}"]
