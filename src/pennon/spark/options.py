@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pennon.errors import InvalidArgument
 from pennon.format.store import Location
+from pennon.format.streamed_batches import UnknownBatch
 from pennon.query.scan.tasks import ROWS_PER_PART
 from pennon.wording import did_you_mean
 
@@ -26,7 +27,12 @@ READING = (
     "batch_size",
     "rows_per_partition",
 )
-WRITING = ("max_rows_per_file", "vector_columns", "enable_stable_row_ids")
+WRITING = ("max_rows_per_file", "vector_columns", "enable_stable_row_ids", "txn_app_id", "txn_version")
+STREAM_WRITING = ("maintain", "unknown_batch")
+# Spark passes these to sinks of streams.
+SPARK_STREAM = ("checkpointlocation", "queryname")
+# Batches of a stream between two upkeeps of the indices.
+MAINTAIN_EVERY = 20
 VIEW = "In SQL, CREATE TEMPORARY VIEW name USING pennon OPTIONS (path '...')"
 
 
@@ -49,6 +55,18 @@ class WriteOptions:
     max_rows_per_file: int = 1 << 20
     vector_columns: tuple[tuple[str, int], ...] = ()
     enable_stable_row_ids: bool = False
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Those of a stream that writes, beyond the ones of every write. `maintain`: batches from one upkeep of the indices
+    to the next; None for no upkeep."""
+
+    write: WriteOptions
+    maintain: int | None = None
+    unknown_batch: UnknownBatch = UnknownBatch.FAIL
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
@@ -69,6 +87,11 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     location = _location(options)
+    app, version = options.get("txn_app_id"), _number(options, "txn_version", least=0)
+    if app is not None and not app.strip():
+        raise InvalidArgument("the option txn_app_id is empty", "Give the writer a name that stays the same")
+    if version is not None and app is None:
+        raise InvalidArgument("the option txn_version needs txn_app_id", "Give the writer a name that stays the same")
     for name in ("version", "columns", "filter"):
         if name in options:
             raise InvalidArgument(
@@ -79,15 +102,40 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         max_rows_per_file=_number(options, "max_rows_per_file") or WriteOptions.max_rows_per_file,
         vector_columns=_vectors(options.get("vector_columns")),
         enable_stable_row_ids=_flag(options, "enable_stable_row_ids"),
+        txn_app_id=app,
+        txn_version=version,
     )
 
 
+def stream_write_options(options: Mapping[str, str]) -> StreamOptions:
+    for name in STREAM_WRITING:
+        if options.get(name) == "":
+            raise InvalidArgument(f"the option {name} is empty", "Leave it out")
+    if "txn_version" in options:
+        raise InvalidArgument("the option txn_version is for batch writes; Spark numbers the batches of a stream")
+    given = options.get("unknown_batch", UnknownBatch.FAIL).strip().lower()
+    if given not in tuple(UnknownBatch):
+        known = ", ".join(UnknownBatch)
+        raise InvalidArgument(f"the option unknown_batch must be one of {known}, not {given!r}")
+    return StreamOptions(write_options(options), _maintain(options), UnknownBatch(given))
+
+
+def _maintain(options: Mapping[str, str]) -> int | None:
+    """`never`, `auto`, or a number of batches."""
+    text = options.get("maintain", "never").strip().lower()
+    if text in ("never", "auto"):
+        return MAINTAIN_EVERY if text == "auto" else None
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidArgument(f"the option maintain must be never, auto or a number of batches, not {text!r}")
+    return int(text)
+
+
 def _location(options: Mapping[str, str]) -> Location:
-    known = ("path", *READING, *WRITING)
+    known = ("path", *READING, *WRITING, *STREAM_WRITING)
     if "owner" in options:  # Spark's CREATE TABLE adds it, and later passes no options to Python sources
         raise InvalidArgument("Spark's catalog does not support tables of the format pennon", VIEW)
     for name in options:
-        if name not in known and not name.startswith(STORAGE):
+        if name not in (*known, *SPARK_STREAM) and not name.startswith(STORAGE):
             raise InvalidArgument(f"there is no option {name!r}", did_you_mean(name, (*known, f"{STORAGE}<key>")))
     if not options.get("path"):
         raise InvalidArgument(
@@ -98,12 +146,12 @@ def _location(options: Mapping[str, str]) -> Location:
     return Location.of(options["path"], bare)
 
 
-def _number(options: Mapping[str, str], name: str) -> int | None:
+def _number(options: Mapping[str, str], name: str, least: int = 1) -> int | None:
     text = options.get(name)
     if text is None:
         return None
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise InvalidArgument(f"the option {name} must be a whole number from 1, not {text!r}")
+    if not text.strip().isdecimal() or int(text) < least:
+        raise InvalidArgument(f"the option {name} must be a whole number from {least}, not {text!r}")
     return int(text)
 
 

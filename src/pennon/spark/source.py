@@ -11,10 +11,11 @@ from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.query.scan.execute import parse
 from pennon.spark.errors import without_traceback
-from pennon.spark.options import ReadOptions, read_options, write_options
+from pennon.spark.options import ReadOptions, read_options, stream_write_options, write_options
 from pennon.spark.reader import PennonReader, PushingReader, ReadPlan
+from pennon.spark.stream_writer import PennonStreamWriter, plan_stream
 from pennon.spark.types import spark_schema
-from pennon.spark.writer import PennonWriter, plan_write
+from pennon.spark.writer import PennonWriter, plan_once, plan_write
 from pennon.wording import did_you_mean
 
 
@@ -49,7 +50,14 @@ class PennonSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> PennonWriter:
         with without_traceback():
-            return PennonWriter(plan_write(write_options(self.options), schema, overwrite))
+            options = write_options(self.options)
+            if options.txn_app_id is not None:
+                return plan_once(options, schema, overwrite)
+            return PennonWriter(plan_write(options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PennonStreamWriter:  # noqa: N802  Spark's name
+        with without_traceback():
+            return plan_stream(stream_write_options(self.options), schema, overwrite)
 
     def _plan(self) -> ReadPlan:
         options = read_options(self.options)
