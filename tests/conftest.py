@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -13,7 +14,9 @@ from xdist.scheduler import LoadFileScheduling
 
 from pennon import secrets
 from pennon.engine import SparkEngine
+from pennon.engine.settings import CLASS_ARCHIVE
 from pennon.testing.engines import in_process
+from tests.support.class_archive import archive_path
 
 # The S3 server of tests on object stores.
 pytest_plugins = ("tests.support.object_store",)
@@ -89,6 +92,15 @@ def tally() -> Callable[[str, int], None]:
     return count
 
 
+def pytest_configure() -> None:
+    """Every session of the run starts from one archive of classes, if `make` has made it. Other processes inherit the
+    variable."""
+    if CLASS_ARCHIVE not in os.environ:
+        archive = archive_path()
+        if archive and archive.exists():
+            os.environ[CLASS_ARCHIVE] = str(archive)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`make check` leaves out tests with the markers `spark` and `process`. Their fixtures add them; a test that starts
     a process by itself has the marker `process`."""
@@ -110,6 +122,7 @@ class ByFile(LoadFileScheduling):
         return nodeid if file.endswith(SPLIT) else file
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 

@@ -34,7 +34,7 @@ ROOMS = (
     {"engine"},
     {"index"},
     {"format"},
-    {"display", "errors", "events", "secrets", "wording"},
+    {"display", "errors", "events", "secrets", "wording", "work"},
 )
 # Narrower than the rows: Spark's room moves tasks and blocks whatever they hold, and a query needs no Spark.
 STRANGERS = {"engine": {"index", "format"}, "query": {"engine"}}

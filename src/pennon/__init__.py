@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pennon.jobs.kinds import BuildPlan
     from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, MaintenanceStatus
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
-    from pennon.jobs.results import IndexResult, Result, TrimResult, UpdateResult
+    from pennon.jobs.results import IndexResult, Result, RowsResult, TrimResult, UpdateResult
+    from pennon.jobs.rows.plan import RowsPlan
     from pennon.jobs.update_column import UpdatePlan
     from pennon.query.catalog import Skipped
     from pennon.query.filter.reading import FilterLike
@@ -96,6 +97,8 @@ __all__ = [
     "Result",
     "ReuseInfo",
     "ReuseVersionInfo",
+    "RowsPlan",
+    "RowsResult",
     "ScanOptions",
     "SearchExplanation",
     "SearchOptions",
@@ -168,6 +171,8 @@ _MODULES = {
     "Result": "pennon.jobs.results",
     "ReuseInfo": "pennon.query.inventory",
     "ReuseVersionInfo": "pennon.query.inventory",
+    "RowsPlan": "pennon.jobs.rows.plan",
+    "RowsResult": "pennon.jobs.results",
     "ScanOptions": "pennon.query.scan.request",
     "SearchExplanation": "pennon.query.search.explain",
     "SearchOptions": "pennon.query.search.request",

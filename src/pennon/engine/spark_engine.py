@@ -15,6 +15,7 @@ from pennon.engine.engine import Exchanged, Sent
 from pennon.engine.progress import ProgressListener, watched
 from pennon.engine.settings import advice
 from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBlocks, dumps
+from pennon.work import Work, count_work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,8 +109,12 @@ class SparkEngine:
         results = self._cluster.apply(delivered, ReceiveBlocks(reduce_function, destinations), RESULT_SCHEMA)
         parts = {f"{stage}: map": len(tasks), f"{stage}: reduce": destinations}
         values = self._values(stage, results, parts, rows)
-        reports: dict[int, bytes] = values.pop(destinations, {})
-        mapped: list[Any] = [pickle.loads(reports[n]) if n in reports else None for n in range(len(tasks))]
+        reports: dict[int, bytes] = values.pop(destinations)
+        mapped: list[Any] = []
+        for number in range(len(tasks)):
+            report, work = pickle.loads(reports[number])
+            count_work(work)
+            mapped.append(report)
         return Exchanged(mapped, values)
 
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
@@ -138,5 +143,7 @@ class SparkEngine:
             value = pickle.loads(payload)
             if failed:
                 raise value
-            values[key] = value
+            values[key], work = value
+            count_work(work)
+        count_work(Work(tasks=sum(parts.values()), rows_read=rows or 0))
         return values

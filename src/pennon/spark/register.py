@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from pennon.engine.session import check_running, check_version, is_connect
+from pennon.engine.worker_python import drivers_python
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
@@ -43,7 +44,8 @@ def register(spark: SparkSession, *, storage_options: Mapping[str, str] | None =
     check_version(spark.version)
     _register_source(spark)
     for name, (function, schema) in table_functions(dict(storage_options or {})).items():
-        spark.udtf.register(name, _table_function(spark, function, schema))
+        with drivers_python(spark):
+            spark.udtf.register(name, _table_function(spark, function, schema))
 
 
 # Sessions whose data source is registered: Spark warns of a second time.
@@ -52,7 +54,8 @@ _registered: WeakSet[SparkSession] = WeakSet()
 
 def _register_source(spark: SparkSession) -> None:
     if spark not in _registered:
-        spark.dataSource.register(PennonSource)
+        with drivers_python(spark):
+            spark.dataSource.register(PennonSource)
         _registered.add(spark)
 
 

@@ -29,6 +29,7 @@ from pennon.report.facts import collect
 from pennon.report.page import page
 from pennon.table.arguments import check_durations, check_flags, check_names, check_numbers
 from pennon.table.handle import TableHandle
+from pennon.table.verbs import runs_jobs
 
 
 class MaintenanceVerbs(TableHandle):
@@ -87,6 +88,7 @@ class MaintenanceVerbs(TableHandle):
         dry_run: bool,
     ) -> Result[OptimizePlan] | OptimizePlan: ...
 
+    @runs_jobs()
     def optimize_indices(
         self,
         *,
@@ -164,6 +166,7 @@ class MaintenanceVerbs(TableHandle):
         **options: Unpack[CompactionChoices],
     ) -> Result[CompactPlan] | CompactPlan: ...
 
+    @runs_jobs()
     def compact(
         self,
         *,
@@ -221,6 +224,7 @@ class MaintenanceVerbs(TableHandle):
         self, *, task_memory_bytes: int | None = None, dry_run: bool
     ) -> Result[CatchUpPlan] | CatchUpPlan: ...
 
+    @runs_jobs()
     def catch_up_indices(
         self, *, task_memory_bytes: int | None = None, dry_run: bool = False
     ) -> Result[CatchUpPlan] | CatchUpPlan:
@@ -262,6 +266,7 @@ class MaintenanceVerbs(TableHandle):
     @overload
     def trim_fragment_reuse(self, *, dry_run: bool) -> TrimResult[TrimPlan] | TrimPlan: ...
 
+    @runs_jobs()
     def trim_fragment_reuse(self, *, dry_run: bool = False) -> TrimResult[TrimPlan] | TrimPlan:
         """Remove the versions of the Fragment Reuse Index that no index file needs any more, by the addresses in the
         files.
@@ -285,6 +290,7 @@ class MaintenanceVerbs(TableHandle):
         counts = {"versions_removed": len(plan.removable), "versions_left": len(plan.needed)}
         return TrimResult.between("trim_fragment_reuse", plan, snapshot, newest, started, **counts)
 
+    @runs_jobs()
     def maintain(
         self,
         policy: MaintenancePolicy | None = None,
@@ -367,6 +373,7 @@ class MaintenanceVerbs(TableHandle):
         """
         return to_data(collect(self._snapshot))
 
+    @runs_jobs()
     def audit(
         self,
         sample: float = 1.0,

@@ -136,7 +136,7 @@ class BTreeSegment:
         if last is None or last.condition is not condition:
             if not isinstance(condition, ColumnRanges):
                 raise TypeError(f"a B-tree answers ranges of values only, not {type(condition).__name__}")
-            bounds = Bounds(condition.intervals, self._type)
+            bounds = Bounds.of(condition)
             self._last = last = _Query(condition, bounds, *self.lookup.pages_with_values(bounds))
         return last
 
