@@ -213,9 +213,9 @@ def test_changed_columns(tmp_path: Path) -> None:
     """Rows of older versions have NULL in columns that are added later, and follow renamed and cast columns."""
     uri = str(tmp_path / "t.lance")
     append(uri, 0, 3)
-    lance.dataset(uri).alter_columns({"path": "s", "name": "text"})
+    lance.dataset(uri).alter_columns({"path": "s", "name": "text"})  # pyright: ignore[reportArgumentType]
     lance.dataset(uri).add_columns({"extra": "id * 2"})
-    lance.dataset(uri).alter_columns({"path": "id", "data_type": pa.int32()})
+    lance.dataset(uri).alter_columns({"path": "id", "data_type": pa.int32()})  # pyright: ignore[reportArgumentType]
     lance.write_dataset(
         pa.table({"text": ["z"], "extra": pa.array([7]), "id": pa.array([3], pa.int32())}), uri, mode="append"
     )

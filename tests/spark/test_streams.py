@@ -96,7 +96,7 @@ def lose_nothing(tmp_path: Path, rng: random.Random, kills: int, tally: Callable
     source, target, checkpoint = (str(tmp_path / name) for name in ("s.lance", "t.lance", "checkpoint"))
     rows = 0
     for _ in range(kills):
-        for _ in range(20):
+        for _ in range(6):
             append(source, rows, rows + BATCH)
             rows += BATCH
         killed = _run(source, target, checkpoint, after=rng.uniform(0, 6))

@@ -92,18 +92,25 @@ class ReceiveRows:
 
 def nested_schema(frame: DataFrame, name: str, items: pa.Schema) -> StructType:
     """The columns of a frame, and one with lists of such items. Raises ValueError for a type that Spark lacks."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-    from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
     from pyspark.sql.types import ArrayType, StructField, StructType  # noqa: PLC0415
 
+    return StructType([*frame.schema.fields, StructField(name, ArrayType(frame_schema(items)))])
+
+
+def frame_schema(columns: pa.Schema) -> StructType:
+    """Spark's schema of columns. Raises ValueError with the name of one whose type Spark lacks."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415
+
     fields: list[StructField] = []
-    for field in items:
+    for field in columns:
         try:
             # Explicit: before Spark 4.2, a timestamp without a zone would become one in the session's zone.
             fields.append(StructField(field.name, from_arrow_type(field.type, prefer_timestamp_ntz=True)))
         except PySparkException as error:
             raise ValueError(field.name) from error
-    return StructType([*frame.schema.fields, StructField(name, ArrayType(StructType(fields)))])
+    return StructType(fields)
 
 
 def unnested(frame: DataFrame, name: str, *, outer: bool) -> DataFrame:

@@ -117,6 +117,10 @@ class SparkEngine:
             mapped.append(report)
         return Exchanged(mapped, values)
 
+    def numbers(self, count: int) -> DataFrame:
+        """A frame of the numbers from 0, one in each partition."""
+        return self._cluster.numbers(count)
+
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
         """Apply a function of `frames` to every partition of a frame, lazily."""
         return self._cluster.apply(frame, function, schema)

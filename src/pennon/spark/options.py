@@ -26,7 +26,6 @@ READING = (
     "version",
     "columns",
     "filter",
-    "pushdown",
     "with_row_id",
     "with_row_address",
     "batch_size",
@@ -50,7 +49,6 @@ class ReadOptions:
     version: int | None = None
     columns: tuple[str, ...] | None = None
     filter: str | None = None
-    pushdown: bool = False
     with_row_id: bool = False
     with_row_address: bool = False
     batch_size: int | None = None
@@ -96,7 +94,6 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         version=_number(options, "version"),
         columns=_names(options.get("columns")),
         filter=options.get("filter"),
-        pushdown=_flag(options, "pushdown"),
         with_row_id=_flag(options, "with_row_id"),
         with_row_address=_flag(options, "with_row_address"),
         batch_size=_number(options, "batch_size"),
@@ -160,6 +157,11 @@ def _location(options: Mapping[str, str]) -> Location:
     known = ("path", *READING, *WRITING, *STREAM_READING, *STREAM_WRITING)
     if "owner" in options:  # Spark's CREATE TABLE adds it, and later passes no options to Python sources
         raise InvalidArgument("Spark's catalog does not support tables of the format pennon", VIEW)
+    if "pushdown" in options:
+        raise InvalidArgument(
+            "there is no option pushdown: Spark applies the filters of one query to later ones of the same DataFrame",
+            "Use the option filter, or table.dataframe(filter=...)",
+        )
     for name in options:
         if name not in (*known, *SPARK_STREAM) and not name.startswith(STORAGE):
             raise InvalidArgument(f"there is no option {name!r}", did_you_mean(name, (*known, f"{STORAGE}<key>")))

@@ -18,7 +18,7 @@ from pennon.spark.options import (
     stream_write_options,
     write_options,
 )
-from pennon.spark.reader import PennonReader, PushingReader, ReadPlan
+from pennon.spark.reader import PennonReader, ReadPlan
 from pennon.spark.stream_reader import PennonStreamReader, plan_stream_read
 from pennon.spark.stream_writer import PennonStreamWriter, plan_stream
 from pennon.spark.types import spark_schema
@@ -42,8 +42,7 @@ class PennonSource(DataSource):
     def reader(self, schema: StructType) -> PennonReader:
         """A schema given by the user selects columns; their types are the table's."""
         with without_traceback():
-            plan = self._chosen(schema)
-            return PushingReader(plan) if read_options(self.options).pushdown else PennonReader(plan)
+            return PennonReader(self._chosen(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> PennonWriter:
         with without_traceback():
@@ -92,7 +91,7 @@ def plan_read(pin: Pin, options: ReadOptions) -> ReadPlan:
     return ReadPlan(
         pin,
         chosen_columns(fields, list(dict.fromkeys(names)), pin.location.shown),
-        () if options.filter is None else (options.filter,),
+        options.filter,
         options.batch_size,
         options.rows_per_partition,
     )
