@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 # A test with one of these fixtures needs a Spark session, or a server in a process of its own.
 SPARK_FIXTURES = {"engine", "spark"}
+# Set by `make test-versions`, which runs some modules with other releases of PySpark.
+OTHER_SPARK = "PENNON_TEST_SPARK"
 PROCESS_FIXTURES = {"storage_options"}
 # The modules that take longest come first, so that the processes of a run end at about the same time.
 LONGEST_FIRST = (
@@ -82,6 +84,17 @@ def process_engine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def any_engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tables work on Spark where a release of PySpark is tested, otherwise in this process."""
+    if OTHER_SPARK in os.environ:
+        request.getfixturevalue("engine")
+        yield
+        return
+    with in_process():
+        yield
+
+
 @pytest.fixture(scope="session")
 def tally() -> Callable[[str, int], None]:
     """Counts what a test has tried, for the summary at the end: `tally("crashes", 12)`."""
@@ -104,9 +117,10 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`make check` leaves out tests with the markers `spark` and `process`. Their fixtures add them; a test that starts
     a process by itself has the marker `process`."""
+    spark = SPARK_FIXTURES | ({"any_engine"} if OTHER_SPARK in os.environ else set())
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if fixtures & SPARK_FIXTURES:
+        if fixtures & spark:
             item.add_marker("spark")
         if fixtures & PROCESS_FIXTURES:
             item.add_marker("process")

@@ -32,7 +32,10 @@ INDICES: list[tuple[str, str, dict[str, Any]]] = [
     ("k", "BTREE", {}),
     ("v", "IVF_FLAT", {"num_partitions": 8}),
     ("v", "IVF_PQ", {"num_partitions": 8, "num_sub_vectors": 4}),
+    ("v", "IVF_SQ", {"num_partitions": 8}),
     ("v", "IVF_RQ", {"num_partitions": 8}),
+    ("v", "IVF_HNSW_FLAT", {"num_partitions": 4}),
+    ("v", "IVF_HNSW_PQ", {"num_partitions": 4, "num_sub_vectors": 4}),
     ("v", "IVF_HNSW_SQ", {"num_partitions": 4}),
 ]
 

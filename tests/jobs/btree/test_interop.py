@@ -12,7 +12,7 @@ import pennon
 from tests.support.btree_files import write_version_zero_tree
 from tests.support.tables import FILTERS, MIXED_FILTERS, UNSERVED, every_type, full_scan, stock_answer, write_every_type
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("any_engine")
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "one range": {"batch_size": 64},

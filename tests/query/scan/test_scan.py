@@ -19,7 +19,7 @@ from pennon.index.cache import SHARED_CACHE, ByteCache
 from pennon.query.scan import planner
 from tests.support.tables import FILTERS, MIXED_FILTERS, every_type, full_scan, write_every_type
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 @pytest.fixture
