@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from pennon import secrets
@@ -23,6 +24,10 @@ pytest_plugins = ("tests.support.object_store",)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# No example fails because the machine is busy.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 HERE = Path(__file__).parent
 # A test with one of these fixtures needs a Spark session, or a server in a process of its own.

@@ -138,7 +138,7 @@ def test_every_verb_without_spark(uri: str, threads_of_pylance: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert (ended.returncode, ended.stdout.strip()) == (0, "without Spark"), ended.stderr[-3000:]
