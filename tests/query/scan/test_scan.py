@@ -28,9 +28,9 @@ def uri(tmp_path: Path) -> str:
 
 
 def check(uri: str, filters: list[str]) -> None:
-    table = pennon.open(uri)
+    table, dataset = pennon.open(uri), lance.dataset(uri)
     for filter in filters:
-        expected = full_scan(uri, filter)
+        expected = full_scan(dataset, filter)
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         assert table.count(filter) == len(expected), filter
         assert sorted(i for b in table.scan_batches(filter, ["id"]) for i in b["id"].to_pylist()) == expected, filter
