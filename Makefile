@@ -19,8 +19,8 @@ VERSIONS := .versions
 OTHERS := pylance-12.0.0 pylance-13.0.0 pyspark-4.1.4 pyspark-4.2.1
 SPARK_TESTS := tests/versions/test_other_pyspark.py tests/engine tests/spark tests/jobs/btree/test_interop.py \
 	tests/jobs/vector/test_build.py tests/jobs/test_optimize.py tests/jobs/vector/test_optimize.py tests/jobs/knn_join/test_join.py
-# The same tests with fewer examples: `make test` runs them in full.
-QUICK = PENNON_HISTORIES=2 PENNON_CRASH_STRIDE=1000
+# The same tests with fewer examples and cases: `make test` runs them in full.
+QUICK = PENNON_HISTORIES=2 PENNON_CRASH_STRIDE=1000 PENNON_TEST_SAMPLE=4
 # Files in the order of tests/conftest.py: the longest first.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from pennon import secrets
@@ -24,10 +25,19 @@ pytest_plugins = ("tests.support.object_store",)
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# No example fails because the machine is busy.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
 HERE = Path(__file__).parent
 # A test with one of these fixtures needs a Spark session, or a server in a process of its own.
 SPARK_FIXTURES = {"engine", "spark"}
+# Set by `make test-versions`, which runs some modules with other releases of PySpark.
+OTHER_SPARK = "PENNON_TEST_SPARK"
 PROCESS_FIXTURES = {"storage_options"}
+# `make check` runs one case of so many, of each test of the modules that take longest in it.
+SAMPLE = int(os.environ.get("PENNON_TEST_SAMPLE", "1"))
+SAMPLED = ("faults/", "hostile/", "jobs/", "query/text/", "query/search/", "index/inverted/", "test_histories.py")
 # The modules that take longest come first, so that the processes of a run end at about the same time.
 LONGEST_FIRST = (
     "jobs/vector/test_build.py",
@@ -82,6 +92,17 @@ def process_engine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def any_engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tables work on Spark where a release of PySpark is tested, otherwise in this process."""
+    if OTHER_SPARK in os.environ:
+        request.getfixturevalue("engine")
+        yield
+        return
+    with in_process():
+        yield
+
+
 @pytest.fixture(scope="session")
 def tally() -> Callable[[str, int], None]:
     """Counts what a test has tried, for the summary at the end: `tally("crashes", 12)`."""
@@ -101,17 +122,31 @@ def pytest_configure() -> None:
             os.environ[CLASS_ARCHIVE] = str(archive)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`make check` leaves out tests with the markers `spark` and `process`. Their fixtures add them; a test that starts
     a process by itself has the marker `process`."""
+    spark = SPARK_FIXTURES | ({"any_engine"} if OTHER_SPARK in os.environ else set())
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if fixtures & SPARK_FIXTURES:
+        if fixtures & spark:
             item.add_marker("spark")
         if fixtures & PROCESS_FIXTURES:
             item.add_marker("process")
     order = {HERE / name: number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+    left_out = _beyond_sample(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _beyond_sample(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The first case of every test stays, and each `SAMPLE`th after it."""
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if SAMPLE > 1 and item.path.relative_to(HERE).as_posix().startswith(SAMPLED):
+            cases.setdefault((item.path, item.nodeid.partition("[")[0]), []).append(item)
+    return {item for each in cases.values() for number, item in enumerate(each) if number % SAMPLE}
 
 
 class ByFile(LoadFileScheduling):

@@ -180,7 +180,7 @@ IN_PLACE = {
 }
 CHANGING = [only(machine, IN_PLACE) for machine in (*SCALAR, *VECTORS)]
 # How many histories a test draws; `make check` draws fewer.
-HISTORIES = int(os.environ.get("PENNON_HISTORIES", "6"))
+HISTORIES = int(os.environ.get("PENNON_HISTORIES", "4"))
 SHORT = settings(
     max_examples=HISTORIES,
     stateful_step_count=12,
@@ -202,7 +202,7 @@ def test_random_histories(machine: Machine) -> None:
 @pytest.mark.parametrize("machine", VECTORS)
 @pytest.mark.usefixtures("process_engine")
 def test_random_histories_of_vectors(machine: Machine) -> None:
-    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=min(8, HISTORIES), stateful_step_count=10))
+    run_state_machine_as_test(machine, settings=settings(SHORT, stateful_step_count=10))
 
 
 @pytest.mark.parametrize("machine", CHANGING)
@@ -214,7 +214,7 @@ def test_random_histories_of_changes_in_place(machine: Machine) -> None:
 @pytest.mark.parametrize("machine", [*SCALAR, *VECTORS])
 @pytest.mark.usefixtures("engine")
 def test_random_histories_on_spark(machine: Machine) -> None:
-    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=min(3, HISTORIES), stateful_step_count=10))
+    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=min(2, HISTORIES), stateful_step_count=10))
 
 
 @pytest.mark.heavy
