@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pennon.engine.blocks import SPARK_SCHEMA
 from pennon.engine.engine import Exchanged, Sent
+from pennon.engine.frames import MapTasks, Message, Packed
 from pennon.engine.progress import ProgressListener, watched
 from pennon.engine.settings import advice
 from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBlocks, dumps
@@ -125,14 +126,30 @@ class SparkEngine:
         """Apply a function of `frames` to every partition of a frame, lazily."""
         return self._cluster.apply(frame, function, schema)
 
-    def deliver(self, frame: DataFrame, function: ArrowFunction, destinations: int) -> DataFrame:
-        """Send the messages that such a function yields for a frame to their destinations, sorted by place, lazily.
+    def apply_to_tasks(
+        self, function: Callable[[T], Iterator[pa.RecordBatch]], tasks: Sequence[T], schema: StructType | str
+    ) -> DataFrame:
+        """The rows that a function returns for tasks, each in a partition of its own, lazily."""
+        run = MapTasks(function, [dumps(task) for task in tasks])
+        return self._cluster.apply(self._cluster.numbers(max(1, len(tasks))), run, schema)
+
+    def deliver(
+        self,
+        frame: DataFrame,
+        function: ArrowFunction,
+        destinations: int,
+        more: tuple[Callable[[T], Iterator[Message]], Sequence[T]] | None = None,
+    ) -> DataFrame:
+        """Send the messages that such a function yields for a frame to their destinations, sorted by place, lazily;
+        with `more`, also those that another function yields for tasks.
 
         The order is always the same, also within one place: a task that runs again must return the same rows, or Spark
         fails the job if other tasks have already used them.
         """
-        blocks = self._cluster.deliver(self._cluster.apply(frame, function, SPARK_SCHEMA), destinations)
-        return blocks.sortWithinPartitions("place", "block")
+        messages = self._cluster.apply(frame, function, SPARK_SCHEMA)
+        if more is not None:
+            messages = messages.union(self.apply_to_tasks(Packed(more[0]), more[1], SPARK_SCHEMA))
+        return self._cluster.deliver(messages, destinations).sortWithinPartitions("place", "block")
 
     def stop(self) -> None:
         """Stops the session if Pennon started it."""
