@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pennon.jobs.fragment_reuse.trim import TrimPlan
     from pennon.jobs.kinds import BuildPlan
     from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, MaintenanceStatus
+    from pennon.jobs.merge.clauses import Delete, Insert, Update
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
     from pennon.jobs.results import IndexResult, Result, RowsResult, TrimResult, UpdateResult
     from pennon.jobs.rows.plan import RowsPlan
@@ -61,6 +62,7 @@ __all__ = [
     "CompactPlan",
     "CompactionChoices",
     "Decision",
+    "Delete",
     "DropPlan",
     "Engine",
     "Event",
@@ -77,6 +79,7 @@ __all__ = [
     "IndexResult",
     "IndexStep",
     "IndexUse",
+    "Insert",
     "Inverted",
     "IvfFlat",
     "IvfHnswFlat",
@@ -113,6 +116,7 @@ __all__ = [
     "TextOptions",
     "TrimPlan",
     "TrimResult",
+    "Update",
     "UpdatePlan",
     "UpdateResult",
     "VectorLike",
@@ -135,6 +139,7 @@ _MODULES = {
     "CompactPlan": "pennon.jobs.compact.plan",
     "CompactionChoices": "pennon.jobs.compact.plan",
     "Decision": "pennon.jobs.maintain",
+    "Delete": "pennon.jobs.merge.clauses",
     "DropPlan": "pennon.jobs.drop_index",
     "Engine": "pennon.engine.engine",
     "Event": "pennon.events",
@@ -151,6 +156,7 @@ _MODULES = {
     "IndexResult": "pennon.jobs.results",
     "IndexStep": "pennon.jobs.optimize.steps",
     "IndexUse": "pennon.query.scan.explain",
+    "Insert": "pennon.jobs.merge.clauses",
     "Inverted": "pennon.index.inverted.options",
     "IvfFlat": "pennon.index.vector.options",
     "IvfHnswFlat": "pennon.index.vector.options",
@@ -187,6 +193,7 @@ _MODULES = {
     "TextOptions": "pennon.query.text.request",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
+    "Update": "pennon.jobs.merge.clauses",
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
     "VectorLike": "pennon.query.search.request",

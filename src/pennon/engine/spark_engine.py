@@ -14,7 +14,7 @@ from pennon.engine.blocks import SPARK_SCHEMA
 from pennon.engine.engine import Exchanged, Sent
 from pennon.engine.progress import ProgressListener, watched
 from pennon.engine.settings import advice
-from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBlocks, dumps
+from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, ReduceRows, RunTasks, SendBlocks, dumps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,6 +124,13 @@ class SparkEngine:
         """
         blocks = self._cluster.deliver(self._cluster.apply(frame, function, SPARK_SCHEMA), destinations)
         return blocks.sortWithinPartitions("place", "block")
+
+    def map_frame(self, stage: str, frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], R]) -> list[R]:
+        """The results of `function` for the rows of every partition of a frame, which is evaluated once. If a task of
+        the partition fails, it is evaluated again, and the function is called again."""
+        results = self._cluster.apply(frame, ReduceRows(function), RESULT_SCHEMA)
+        values = self._values(stage, results, {stage: self.parallelism}, None)
+        return [values[number] for number in sorted(values)]
 
     def stop(self) -> None:
         """Stops the session if Pennon started it."""
