@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.expressions import evaluate
-from pennon.format.new_rows import conformed_array
 from pennon.format.snapshot import Snapshot
 from pennon.jobs.merge.clauses import SOURCE, TARGET, Clauses
 from pennon.query.filter.reading import read_filter
@@ -89,8 +88,7 @@ def _check_keys(snapshot: Snapshot, given: pa.Schema, clauses: Clauses) -> None:
 
 def _staged(own: pa.Field, given: pa.Field, snapshot: Snapshot) -> pa.Field:
     """The column of the source in the type of the table's."""
-    type_ = own.type.storage_type if isinstance(own.type, pa.BaseExtensionType) else own.type
-    type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
+    type_ = _plain(own.type)
     if not converts(given.type, type_):
         raise InvalidArgument(
             f"column {own.name!r} of the source has type {given.type}, and of table {snapshot.uri} type {own.type}",
@@ -102,8 +100,7 @@ def _staged(own: pa.Field, given: pa.Field, snapshot: Snapshot) -> pa.Field:
 def converts(given: pa.DataType, own: pa.DataType) -> bool:
     """Whether values of a type are converted to another."""
     is_ = pa.types
-    given = given.storage_type if isinstance(given, pa.BaseExtensionType) else given
-    given = given.value_type if is_.is_dictionary(given) else given
+    given = _plain(given)
     if given == own or is_.is_null(given):
         return True
     if _is_list(given) and _is_list(own):
@@ -127,6 +124,11 @@ def converts(given: pa.DataType, own: pa.DataType) -> bool:
     return any(family(given) and family(own) for family in families)
 
 
+def _plain(type_: pa.DataType) -> pa.DataType:
+    type_ = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
 def _is_list(type_: pa.DataType) -> bool:
     is_ = pa.types
     return is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_)
@@ -148,14 +150,12 @@ def _check_sql(
         for name, expression in columns.items():
             if expression is None:
                 continue
+            own = snapshot.schema.field(name).type
             found = evaluate({SOURCE: source, TARGET: target}, {name: expression}).column(0)
-            try:
-                conformed_array(found.combine_chunks(), snapshot.schema.field(name).type)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                own = snapshot.schema.field(name).type
+            if not converts(found.type, _plain(own)):
                 raise InvalidArgument(
                     f"{expression!r} is of type {found.type}, column {name!r} of type {own}", "Cast it"
-                ) from error
+                )
 
 
 def _check_condition(condition: str | None, tables: Mapping[str, pa.Table]) -> None:
