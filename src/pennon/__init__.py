@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pennon.jobs.lookup_join.join import OnLike
     from pennon.jobs.lookup_join.plan import LookupJoinPlan
     from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, MaintenanceStatus
+    from pennon.jobs.merge.clauses import Delete, Insert, Update
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
     from pennon.jobs.results import IndexResult, Result, RowsResult, TrimResult, UpdateResult
     from pennon.jobs.rows.plan import RowsPlan
@@ -63,6 +64,7 @@ __all__ = [
     "CompactPlan",
     "CompactionChoices",
     "Decision",
+    "Delete",
     "DropPlan",
     "Engine",
     "Event",
@@ -79,6 +81,7 @@ __all__ = [
     "IndexResult",
     "IndexStep",
     "IndexUse",
+    "Insert",
     "Inverted",
     "IvfFlat",
     "IvfHnswFlat",
@@ -117,6 +120,7 @@ __all__ = [
     "TextOptions",
     "TrimPlan",
     "TrimResult",
+    "Update",
     "UpdatePlan",
     "UpdateResult",
     "VectorLike",
@@ -139,6 +143,7 @@ _MODULES = {
     "CompactPlan": "pennon.jobs.compact.plan",
     "CompactionChoices": "pennon.jobs.compact.plan",
     "Decision": "pennon.jobs.maintain",
+    "Delete": "pennon.jobs.merge.clauses",
     "DropPlan": "pennon.jobs.drop_index",
     "Engine": "pennon.engine.engine",
     "Event": "pennon.events",
@@ -155,6 +160,7 @@ _MODULES = {
     "IndexResult": "pennon.jobs.results",
     "IndexStep": "pennon.jobs.optimize.steps",
     "IndexUse": "pennon.query.scan.explain",
+    "Insert": "pennon.jobs.merge.clauses",
     "Inverted": "pennon.index.inverted.options",
     "IvfFlat": "pennon.index.vector.options",
     "IvfHnswFlat": "pennon.index.vector.options",
@@ -193,6 +199,7 @@ _MODULES = {
     "TextOptions": "pennon.query.text.request",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
+    "Update": "pennon.jobs.merge.clauses",
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
     "VectorLike": "pennon.query.search.request",

@@ -117,6 +117,25 @@ class ReceiveRows:
             yield from self.function(_opened(rows))
 
 
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The columns of a frame as PySpark passes them. Raises ValueError for a type that Arrow lacks."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
+
+    fields: list[pa.Field] = []
+    for field in frame.schema.fields:
+        try:
+            fields.append(pa.field(field.name, to_arrow_type(field.dataType), field.nullable))
+        except PySparkException as error:
+            raise ValueError(field.name) from error
+    return pa.schema(fields)
+
+
+def numbered_columns(frame: DataFrame) -> DataFrame:
+    """The same columns under the names 0, 1, ...: PySpark would parse a name with a dot as a path."""
+    return frame.toDF(*map(str, range(len(frame.columns))))
+
+
 def nested_schema(frame: DataFrame, name: str, items: pa.Schema) -> StructType:
     """The columns of a frame, and one with lists of such items. Raises ValueError for a type that Spark lacks."""
     from pyspark.sql.types import ArrayType, StructField, StructType  # noqa: PLC0415

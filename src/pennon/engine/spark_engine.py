@@ -15,7 +15,7 @@ from pennon.engine.engine import Exchanged, Sent
 from pennon.engine.frames import MapTasks, Message, Packed
 from pennon.engine.progress import ProgressListener, watched
 from pennon.engine.settings import advice
-from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBlocks, dumps
+from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, ReduceRows, RunTasks, SendBlocks, dumps
 from pennon.work import Work, count_work
 
 if TYPE_CHECKING:
@@ -150,6 +150,13 @@ class SparkEngine:
         if more is not None:
             messages = messages.union(self.apply_to_tasks(Packed(more[0]), more[1], SPARK_SCHEMA))
         return self._cluster.deliver(messages, destinations).sortWithinPartitions("place", "block")
+
+    def map_frame(self, stage: str, frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], R]) -> list[R]:
+        """The results of `function` for the rows of every partition of a frame, which is evaluated once. If a task of
+        the partition fails, it is evaluated again, and the function is called again."""
+        results = self._cluster.apply(frame, ReduceRows(function), RESULT_SCHEMA)
+        values = self._values(stage, results, {stage: self.parallelism}, None)
+        return [values[number] for number in sorted(values)]
 
     def stop(self) -> None:
         """Stops the session if Pennon started it."""
