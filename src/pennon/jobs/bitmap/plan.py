@@ -16,6 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.bitmap.kind import BitmapKind
 from pennon.index.value_order import exchange_type
 from pennon.jobs.kinds import BuildRequest
+from pennon.jobs.shared.placement import Placed, Work, place_of
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import human_bytes, in_lines, plural
 
@@ -31,7 +32,7 @@ MAP_BYTES, ID_BYTES = 30, 2
 
 
 @dataclass(frozen=True)
-class BitmapPlan(Displayed):
+class BitmapPlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -68,6 +69,10 @@ class BitmapPlan(Displayed):
         return len(self.slices)
 
     @property
+    def work(self) -> Work:
+        return Work(self.pin.location, 8 * self.rows * self.row_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task."""
         grouped = min(self.rows, self.run_rows) * self.row_bytes * GROUP_COPIES
@@ -96,7 +101,7 @@ class BitmapPlan(Displayed):
             f"{self.kind.names[0]} index {self.name!r} on {self.column} ({self.key_type})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
-            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
+            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task{place_of(self)}",
             f"files     about {human_bytes(self.index_bytes)}",
         ]
         return in_lines(lines)

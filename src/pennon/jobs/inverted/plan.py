@@ -21,6 +21,7 @@ from pennon.index.inverted.analysis.column_types import document_kind
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.kind import INDEX_VERSION, INVERTED
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import Placed, Work, place_of
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.wording import human_bytes, in_lines, plural
 
@@ -82,7 +83,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class InvertedPlan(Displayed):
+class InvertedPlan(Displayed, Placed):
     """What a build will do, known before it does anything."""
 
     target: Target
@@ -111,6 +112,10 @@ class InvertedPlan(Displayed):
         return self.target.file_bytes(self.rows)
 
     @property
+    def work(self) -> Work:
+        return Work(self.pin.location, 24 * self.rows * self.target.value_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         target = self.target
         text = self.rows * target.value_bytes // max(1, self.tasks)
@@ -134,11 +139,12 @@ class InvertedPlan(Displayed):
     def __str__(self) -> str:
         target = self.target
         positions = ", with positions" if target.params.with_position else ""
+        memory = human_bytes(self.task_memory_bytes)
         lines = [
             f"{INVERTED.names[0]} {self.name!r} on {target.column} ({target.value_type})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments, about {target.value_bytes:,} bytes a row",
-            f"work      {plural(self.tasks, 'task')}, about {human_bytes(self.task_memory_bytes)} a task",
+            f"work      {plural(self.tasks, 'task')}, about {memory} a task{place_of(self)}",
             f"terms     {target.params.base_tokenizer}, {target.params.language}{positions}",
             f"files     about {human_bytes(self.index_bytes)}, a partition for each task, small ones joined",
         ]

@@ -19,6 +19,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.ngram.kind import NGRAM
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Work, place_of
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.wording import human_bytes, in_lines, plural
@@ -35,7 +36,7 @@ SAMPLE_ROWS = 2000
 
 
 @dataclass(frozen=True)
-class NGramPlan(Displayed):
+class NGramPlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -63,6 +64,10 @@ class NGramPlan(Displayed):
     def collected_bytes(self) -> int:
         """The bytes that a task collects before it sends or writes posting lists."""
         return int(self.memory_bytes * COLLECTED_SHARE)
+
+    @property
+    def work(self) -> Work:
+        return Work(self.pin.location, 24 * self.text_bytes)
 
     @property
     def task_memory_bytes(self) -> int:
@@ -95,14 +100,14 @@ class NGramPlan(Displayed):
             f"table     {self.pin.location.shown}, version {self.pin.version}",
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
             f"text      about {human_bytes(self.text_bytes)}",
-            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
+            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task{place_of(self)}",
             f"files     about {human_bytes(self.index_bytes)}",
         ]
         return in_lines(lines)
 
 
 @dataclass(frozen=True)
-class NGramMerge:
+class NGramMerge(Placed):
     """The plan of a merge."""
 
     remap_plan: RemapPlan
@@ -119,6 +124,10 @@ class NGramMerge:
     @property
     def tasks(self) -> int:
         return self.ranges
+
+    @property
+    def work(self) -> Work:
+        return Work(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

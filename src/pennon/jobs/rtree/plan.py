@@ -15,6 +15,7 @@ from pennon.index.rtree.kind import RTREE
 from pennon.index.rtree.options import RTree
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Work, place_of
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import human_bytes, in_lines, plural
@@ -33,7 +34,7 @@ MEASURED_ROWS = 200
 
 
 @dataclass(frozen=True)
-class RTreePlan(Displayed):
+class RTreePlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -60,6 +61,10 @@ class RTreePlan(Displayed):
     @property
     def tasks(self) -> int:
         return len(self.slices)
+
+    @property
+    def work(self) -> Work:
+        return Work(self.pin.location, 8 * self.geometry_bytes)
 
     @property
     def task_memory_bytes(self) -> int:
@@ -101,7 +106,7 @@ class RTreePlan(Displayed):
             f"R-tree {self.name!r} on {self.column} ({self.geometry})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
-            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
+            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task{place_of(self)}",
             f"layout    about {self.pages:,} pages of {self.page_size:,} boxes",
             f"files     about {human_bytes(self.index_bytes)}",
         ]
@@ -118,7 +123,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class RTreeMerge:
+class RTreeMerge(Placed):
     """The plan of a merge. The rows of one source are streamed in their order; those of several are sorted."""
 
     remap_plan: RemapPlan
@@ -144,6 +149,10 @@ class RTreeMerge:
     @property
     def index_bytes(self) -> int:
         return self.rows * ROW_BYTES
+
+    @property
+    def work(self) -> Work:
+        return Work(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

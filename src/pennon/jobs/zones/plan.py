@@ -16,6 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import ZoneLayout
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import Placed, Work, place_of
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import human_bytes, in_lines, plural
 
@@ -53,7 +54,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class ZonesPlan(Displayed):
+class ZonesPlan(Displayed, Placed):
     """The plan of a build."""
 
     target: Target
@@ -86,6 +87,10 @@ class ZonesPlan(Displayed):
         return self.target.file_bytes(self.rows)
 
     @property
+    def work(self) -> Work:
+        return Work(self.pin.location, self.rows * self.target.value_bytes * self.target.layout.work)
+
+    @property
     def task_memory_bytes(self) -> int:
         return self.target.task_memory_bytes
 
@@ -106,11 +111,12 @@ class ZonesPlan(Displayed):
 
     def __str__(self) -> str:
         target = self.target
+        memory = human_bytes(self.task_memory_bytes)
         lines = [
             f"{target.kind.names[0]} {self.name!r} on {target.column} ({target.value_type})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
-            f"work      {plural(self.tasks, 'task')}, about {human_bytes(self.task_memory_bytes)} a task",
+            f"work      {plural(self.tasks, 'task')}, about {memory} a task{place_of(self)}",
             f"layout    about {plural(self.zones, 'zone')} of {target.layout.rows_per_zone:,} rows",
             f"files     about {human_bytes(self.index_bytes)}",
         ]

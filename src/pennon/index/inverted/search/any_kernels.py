@@ -42,7 +42,7 @@ _SLACK = np.float32(1.00001)
 
 
 @compiled(float32(uint32, float32, float32), inline=True, raising=False)
-def _score(freq: np.uint32, norm: np.float32, weight: np.float32) -> np.float32:
+def _score(freq: Any, norm: Any, weight: np.float32) -> np.float32:
     """What a term counts for in a document."""
     count = np.float32(freq)
     return np.float32(weight * (count / (count + norm)))
@@ -81,7 +81,7 @@ def _search_one(
 
 @compiled(void(MADE_U32, MADE_U32, GIVEN_F32, float32, uint64, uint64, MADE_F32), inline=True, raising=False)
 def _score_block(
-    docs: UInt32s, freqs: UInt32s, norms: Float32s, weight: np.float32, first: Int, end: Int, scored: Float32s
+    docs: UInt32s, freqs: UInt32s, norms: Float32s, weight: np.float32, first: Any, end: Any, scored: Float32s
 ) -> None:
     """What a term counts for in the documents of a block; without branches, for several of them at once."""
     for place in range(first, end):
