@@ -14,7 +14,7 @@ import pennon
 from pennon.engine import Engine, LocalEngine, SparkEngine
 from pennon.errors import InvalidArgument
 from pennon.format.store import Location
-from pennon.jobs.shared.placement import IN_PROCESS_BYTES, REMOTE_WEIGHT, VARIABLE, Work
+from pennon.jobs.shared.placement import IN_PROCESS_BYTES, REMOTE_WEIGHT, VARIABLE, Effort
 from pennon.table import Table
 
 ROWS = 2000

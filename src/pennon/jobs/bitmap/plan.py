@@ -16,7 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.bitmap.kind import BitmapKind
 from pennon.index.value_order import exchange_type
 from pennon.jobs.kinds import BuildRequest
-from pennon.jobs.shared.placement import Placed, Work
+from pennon.jobs.shared.placement import Placed, Effort
 from pennon.jobs.shared.plan_display import build_fields, build_text
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural
@@ -70,8 +70,8 @@ class BitmapPlan(Displayed, Placed):
         return len(self.slices)
 
     @property
-    def work(self) -> Work:
-        return Work(self.pin.location, 8 * self.rows * self.row_bytes)
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 8 * self.rows * self.row_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

@@ -16,7 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.options import BTree
 from pennon.index.value_order import has_keys
-from pennon.jobs.shared.placement import Placed, Work
+from pennon.jobs.shared.placement import Placed, Effort
 from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural
@@ -69,8 +69,8 @@ class BTreePlan(Displayed, Placed):
         return has_keys(self.value_type) or self.ranges > MOST_COMPARED
 
     @property
-    def work(self) -> Work:
-        return Work(self.pin.location, 8 * self.rows * self.row_bytes)
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 8 * self.rows * self.row_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

@@ -16,7 +16,7 @@ from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata
 from pennon.index.inverted.kind import INVERTED
 from pennon.jobs.inverted.plan import MERGED_SHARE
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Work
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Effort
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.wording import plural
@@ -60,8 +60,8 @@ class InvertedMerge(Placed):
         return len(self.groups)
 
     @property
-    def work(self) -> Work:
-        return Work(self.pin.location, MERGE_WEIGHT * self.index_bytes)
+    def work(self) -> Effort:
+        return Effort(self.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

@@ -18,7 +18,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.ngram.kind import NGRAM
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Work
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Effort
 from pennon.jobs.shared.plan_display import build_fields, build_text, merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
@@ -66,8 +66,8 @@ class NGramPlan(Displayed, Placed):
         return int(self.memory_bytes * COLLECTED_SHARE)
 
     @property
-    def work(self) -> Work:
-        return Work(self.pin.location, 24 * self.text_bytes)
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 24 * self.text_bytes)
 
     @property
     def task_memory_bytes(self) -> int:
@@ -107,8 +107,8 @@ class NGramMerge(Placed):
         return self.ranges
 
     @property
-    def work(self) -> Work:
-        return Work(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

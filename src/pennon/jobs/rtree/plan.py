@@ -14,7 +14,7 @@ from pennon.index.rtree.kind import RTREE
 from pennon.index.rtree.options import RTree
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Work
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Effort
 from pennon.jobs.shared.plan_display import build_fields, build_text, line, merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
@@ -63,8 +63,8 @@ class RTreePlan(Displayed, Placed):
         return len(self.slices)
 
     @property
-    def work(self) -> Work:
-        return Work(self.pin.location, 8 * self.geometry_bytes)
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 8 * self.geometry_bytes)
 
     @property
     def task_memory_bytes(self) -> int:
@@ -133,8 +133,8 @@ class RTreeMerge(Placed):
         return self.rows * ROW_BYTES
 
     @property
-    def work(self) -> Work:
-        return Work(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

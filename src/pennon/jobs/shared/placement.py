@@ -26,7 +26,7 @@ MERGE_WEIGHT = 8
 
 
 @dataclass(frozen=True)
-class Work:
+class Effort:
     """What a plan reads: where it is, and bytes, times what is done with each."""
 
     location: Location
@@ -44,7 +44,7 @@ class Placed(ABC):
 
     @property
     @abstractmethod
-    def work(self) -> Work: ...
+    def work(self) -> Effort: ...
 
 
 def in_process(plan: WorkPlan) -> bool:
