@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -9,11 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from pennon import secrets
 from pennon.engine import SparkEngine
+from pennon.engine.settings import CLASS_ARCHIVE
 from pennon.testing.engines import in_process
+from tests.support.class_archive import archive_path
 
 # The S3 server of tests on object stores.
 pytest_plugins = ("tests.support.object_store",)
@@ -21,10 +25,19 @@ pytest_plugins = ("tests.support.object_store",)
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# No example fails because the machine is busy.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
 HERE = Path(__file__).parent
 # A test with one of these fixtures needs a Spark session, or a server in a process of its own.
 SPARK_FIXTURES = {"engine", "spark"}
+# Set by `make test-versions`, which runs some modules with other releases of PySpark.
+OTHER_SPARK = "PENNON_TEST_SPARK"
 PROCESS_FIXTURES = {"storage_options"}
+# `make check` runs one case of so many, of each test of the modules that take longest in it.
+SAMPLE = int(os.environ.get("PENNON_TEST_SAMPLE", "1"))
+SAMPLED = ("faults/", "hostile/", "jobs/", "query/text/", "query/search/", "index/inverted/", "test_histories.py")
 # The modules that take longest come first, so that the processes of a run end at about the same time.
 LONGEST_FIRST = (
     "jobs/vector/test_build.py",
@@ -79,6 +92,17 @@ def process_engine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def any_engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tables work on Spark where a release of PySpark is tested, otherwise in this process."""
+    if OTHER_SPARK in os.environ:
+        request.getfixturevalue("engine")
+        yield
+        return
+    with in_process():
+        yield
+
+
 @pytest.fixture(scope="session")
 def tally() -> Callable[[str, int], None]:
     """Counts what a test has tried, for the summary at the end: `tally("crashes", 12)`."""
@@ -89,17 +113,40 @@ def tally() -> Callable[[str, int], None]:
     return count
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_configure() -> None:
+    """Every session of the run starts from one archive of classes, if `make` has made it. Other processes inherit the
+    variable."""
+    if CLASS_ARCHIVE not in os.environ:
+        archive = archive_path()
+        if archive and archive.exists():
+            os.environ[CLASS_ARCHIVE] = str(archive)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`make check` leaves out tests with the markers `spark` and `process`. Their fixtures add them; a test that starts
     a process by itself has the marker `process`."""
+    spark = SPARK_FIXTURES | ({"any_engine"} if OTHER_SPARK in os.environ else set())
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if fixtures & SPARK_FIXTURES:
+        if fixtures & spark:
             item.add_marker("spark")
         if fixtures & PROCESS_FIXTURES:
             item.add_marker("process")
     order = {HERE / name: number for number, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
+    left_out = _beyond_sample(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _beyond_sample(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The first case of every test stays, and each `SAMPLE`th after it."""
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if SAMPLE > 1 and item.path.relative_to(HERE).as_posix().startswith(SAMPLED):
+            cases.setdefault((item.path, item.nodeid.partition("[")[0]), []).append(item)
+    return {item for each in cases.values() for number, item in enumerate(each) if number % SAMPLE}
 
 
 class ByFile(LoadFileScheduling):
@@ -110,6 +157,7 @@ class ByFile(LoadFileScheduling):
         return nodeid if file.endswith(SPLIT) else file
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 

@@ -208,7 +208,7 @@ ROWS = {
 CHANGED = [only(machine, ROWS) for machine in (KeyHistory, with_stable_row_ids(KeyHistory))]
 CHANGING = [only(machine, IN_PLACE) for machine in (*SCALAR, *VECTORS)]
 # How many histories a test draws; `make check` draws fewer.
-HISTORIES = int(os.environ.get("PENNON_HISTORIES", "6"))
+HISTORIES = int(os.environ.get("PENNON_HISTORIES", "4"))
 SHORT = settings(
     max_examples=HISTORIES,
     stateful_step_count=12,
@@ -230,7 +230,7 @@ def test_random_histories(machine: Machine) -> None:
 @pytest.mark.parametrize("machine", VECTORS)
 @pytest.mark.usefixtures("process_engine")
 def test_random_histories_of_vectors(machine: Machine) -> None:
-    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=min(8, HISTORIES), stateful_step_count=10))
+    run_state_machine_as_test(machine, settings=settings(SHORT, stateful_step_count=10))
 
 
 @pytest.mark.parametrize("machine", CHANGING)
@@ -255,7 +255,7 @@ def test_many_random_histories_of_changed_rows(machine: Machine) -> None:
 @pytest.mark.parametrize("machine", [*SCALAR, *VECTORS])
 @pytest.mark.usefixtures("engine")
 def test_random_histories_on_spark(machine: Machine) -> None:
-    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=min(3, HISTORIES), stateful_step_count=10))
+    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=min(2, HISTORIES), stateful_step_count=10))
 
 
 @pytest.mark.heavy

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan
     from pennon.jobs.fragment_reuse.trim import TrimPlan
     from pennon.jobs.kinds import BuildPlan
+    from pennon.jobs.lookup_join.join import OnLike
+    from pennon.jobs.lookup_join.plan import LookupJoinPlan
     from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, MaintenanceStatus
     from pennon.jobs.merge.clauses import Delete, Insert, Update
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
@@ -89,10 +91,12 @@ __all__ = [
     "IvfRq",
     "IvfSq",
     "LabelList",
+    "LookupJoinPlan",
     "MaintenancePolicy",
     "MaintenanceReport",
     "MaintenanceStatus",
     "NGram",
+    "OnLike",
     "OptimizePlan",
     "Orphan",
     "ProgressListener",
@@ -166,10 +170,12 @@ _MODULES = {
     "IvfRq": "pennon.index.vector.options",
     "IvfSq": "pennon.index.vector.options",
     "LabelList": "pennon.index.bitmap.options",
+    "LookupJoinPlan": "pennon.jobs.lookup_join.plan",
     "MaintenancePolicy": "pennon.jobs.maintain",
     "MaintenanceReport": "pennon.jobs.maintain",
     "MaintenanceStatus": "pennon.jobs.maintain",
     "NGram": "pennon.index.ngram.options",
+    "OnLike": "pennon.jobs.lookup_join.join",
     "OptimizePlan": "pennon.jobs.optimize.steps",
     "Orphan": "pennon.format.cleanup",
     "ProgressListener": "pennon.engine.progress",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cli import as_json, done, run
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 @pytest.fixture

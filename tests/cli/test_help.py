@@ -133,7 +133,7 @@ def completed(*questions: tuple[str, ...]) -> list[list[str]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
     answers = json.loads(done.stdout)
@@ -145,7 +145,9 @@ def completed(*questions: tuple[str, ...]) -> list[list[str]]:
 def test_a_shell_starts_a_process_for_every_question() -> None:
     asked = {"_PENNON_COMPLETE": "bash_complete", "COMP_WORDS": "pennon completion ", "COMP_CWORD": "2"}
     command = [sys.executable, "-c", "from pennon.cli import main; main(prog_name='pennon')"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **asked}, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **asked}, timeout=300
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "plain,bash\nplain,zsh\nplain,fish\n", "")
 
 
@@ -186,7 +188,9 @@ def test_it_starts_without_pylance_and_pyspark(option: str) -> None:
         "import sys; from pennon.cli import main; main([sys.argv[1]], standalone_mode=False);"
         "assert not {'lance', 'pyspark'} & sys.modules.keys(), 'imported'"
     )
-    done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, option], capture_output=True, text=True, check=False, timeout=300
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "pylance" in done.stdout
 
@@ -194,7 +198,7 @@ def test_it_starts_without_pylance_and_pyspark(option: str) -> None:
 @pytest.mark.process
 def test_the_version_names_what_pennon_runs_on() -> None:
     command = [sys.executable, "-m", "pennon", "--version"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
     found = dict(line.split(" ", 1) for line in printed.splitlines())
     assert found["pennon"] == pennon.__version__ == version("pennon")
     assert (found["pylance"], found["pyspark"]) == (version("pylance"), version("pyspark"))

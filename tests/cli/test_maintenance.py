@@ -21,7 +21,7 @@ from pennon.table import Table
 from tests.support.cli import as_json, done, run
 from tests.support.tables import full_scan, stock_answer
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 def rows(start: int, count: int) -> pa.Table:

@@ -124,7 +124,7 @@ def test_bars_on_a_terminal_and_results_apart(tmp_path: Path) -> None:
         pass  # Linux says so when the other end is closed
     finally:
         os.close(ours)
-    assert build.wait(120) == 0, shown
+    assert build.wait(300) == 0, shown
     raw = shown.decode()
     plain = CODES.sub("", raw)
     assert "\x1b[2K" in raw, "no line was drawn anew"

@@ -60,7 +60,7 @@ def create_index(
 
 
 def _check_fits(snapshot: Snapshot, index_type: str, plan: BuildPlan, replace: bool) -> None:
-    """A segment that could not be beside the others is refused before it is built."""
+    """A segment that does not fit the others is refused before it is built."""
     for other in snapshot.manifest.user_segments:
         misfit = jobs_named(index_type).misfit(snapshot, plan, other) if other.name == plan.name else None
         if misfit is not None:

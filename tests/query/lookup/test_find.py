@@ -19,6 +19,7 @@ import pennon
 from pennon.errors import ColumnNotFound, InvalidArgument, InvalidFilter, UnsupportedColumn
 from pennon.format.addresses import fragment_of
 from pennon.query.lookup.find import Lookup
+from pennon.query.lookup.matching import KeyTable
 
 pytestmark = pytest.mark.usefixtures("process_engine")
 
@@ -99,7 +100,7 @@ def found(asked: Lookup, keys: Sequence[pa.Array], piece_rows: int = 40) -> set[
     coverage, read = asked.coverage, asked.read_keys(keys)
     covered = coverage.exact | coverage.narrowed
     held = asked.held([*asked.scan_keys(dict.fromkeys(coverage.uncovered))]) if coverage.uncovered else None
-    parts = [*asked.find(read, covered, piece_rows), *(held.find(read, piece_rows) if held else ())]
+    parts = [*asked.find(read, covered, piece_rows), *(held.find(read) if held else ())]
     pairs = [(int(key), id_) for part in parts for key, id_ in zip(part.keys, part.rows["id"].to_pylist(), strict=True)]
     whole = asked.find_all(read)
     assert len(pairs) == len(set(pairs))
@@ -193,6 +194,7 @@ def test_keys_of_other_types_compare_by_value(tmp_path: Path) -> None:
         ("half", pa.array([0.5, 0.1, 1e300]), [(0, 0)]),
         ("seconds", pa.array([1_000_000, 2_000_001, 3_000_000], pa.timestamp("us")), [(0, 0), (2, 2)]),
         ("money", pa.array([Decimal(1), Decimal("2.5"), Decimal("99999.9")], pa.decimal128(10, 1)), [(0, 0), (1, 1)]),
+        ("money", pa.array([Decimal(1000), Decimal(1), Decimal(99900)], pa.decimal128(10, 0)), [(1, 0)]),
         ("money", pa.array([Decimal("1.001"), Decimal("2.5")], pa.decimal128(10, 3)), [(1, 1)]),
         ("sixteen", pa.array([b"a", b"a" * 16, b"a" * 17], pa.binary()), [(1, 1)]),
     ]
@@ -263,3 +265,15 @@ def test_what_cannot_be_looked_up(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidArgument, match="the keys in 'uid' have type"):
             asked.keys[at].check(type_, "uid")
+
+
+def test_repeated_keys_meet_repeated_rows_in_bounded_pieces() -> None:
+    keys, rows = KeyTable([pa.array([1, 2, 1, None, 1])]), [pa.array([1, 3, 1, 2, None, 1, 1])]
+    whole = sorted(
+        pair for keys_, rows_ in keys.pairs(rows) for pair in zip(keys_.tolist(), rows_.tolist(), strict=True)
+    )
+    assert whole == sorted([(1, 3), *((key, row) for key in (0, 2, 4) for row in (0, 2, 5, 6))])
+    for most in (1, 2, 5, 13, 100):
+        pieces = [*keys.pairs(rows, most)]
+        assert sorted(p for k, r in pieces for p in zip(k.tolist(), r.tolist(), strict=True)) == whole
+        assert all(len(k) <= most + 2 for k, _ in pieces)

@@ -1,6 +1,6 @@
 """Keep indices small in number and complete in coverage: delta segments for new fragments, merged by size.
 
-plan -> build a delta -> merge -> commit, for each index by itself, so that a conflict over one does not affect others.
+plan -> build a delta -> merge -> commit, for each index separately, so that a conflict over one does not affect others.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused
 from pennon.jobs.shared.commit import commit_change
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.shared.rewrite import plan_merge
+from pennon.work import working
 
 
 def optimize(engine: Engine, snapshot: Snapshot, plan: OptimizePlan, memory_bytes: int) -> Snapshot:
@@ -31,7 +32,8 @@ def optimize(engine: Engine, snapshot: Snapshot, plan: OptimizePlan, memory_byte
     """
     newest = snapshot
     for step in plan.due:
-        written = _write(engine, PlanContext.of(engine, snapshot, memory_bytes), step)
+        with working(step.name):
+            written = _write(engine, PlanContext.of(engine, snapshot, memory_bytes), step)
         with delete_if_refused(snapshot, written):
             newest = commit_change(snapshot, ReplaceSegments.of(step.name, written, step.leaving))
         for segment in written:

@@ -23,7 +23,7 @@ from pennon.index.arrays import Int64s
 from pennon.index.conditions import ColumnRanges
 from pennon.index.key_spans import PointSpans, order_of
 from pennon.index.kind import Precision
-from pennon.query.catalog import Catalog
+from pennon.query.catalog import Catalog, UnusableSegment, UsableSegment, attributing_errors
 from pennon.query.filter.predicate import ALWAYS_FALSE, And, Node
 from pennon.query.filter.reading import read_filter
 from pennon.query.lookup.keys import KeyColumn
@@ -31,8 +31,9 @@ from pennon.query.lookup.matching import KeyTable
 from pennon.query.scan.execute import filter_errors
 from pennon.query.scan.planner import Answer, Planner
 
-# Rows that are fetched and matched at once.
-PIECE_ROWS = 1 << 18
+# Rows that an answer lists at once, and rows and bytes that are matched at once.
+PIECE_ROWS = 1 << 20
+MATCHED_ROWS, MATCHED_BYTES = 1 << 17, 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,26 +91,35 @@ class Lookup:
         self.keys = tuple(KeyColumn(snapshot.column(path), float_bits) for path in on)
         self._filter = None if filter is None else read_filter(filter, snapshot.column_types).sql
 
-    @cached_property
+    @property
     def coverage(self) -> Coverage:
-        """Judged by the manifest alone; damage shows only when a segment is opened."""
+        """Judged by the manifest, and by the segments that were opened so far; damage shows only when one is opened."""
         live = BitMap(self._catalog.snapshot.manifest.live)
-        exact, narrowed, names = BitMap(), BitMap(), dict[tuple[str, str], None]()
+        covered = {precision: BitMap() for precision in Precision}
+        names: dict[tuple[str, str], None] = {}
         for key in self.keys:
-            condition = _any_point(key.column)
-            for index in self._catalog.indices.get(key.column.path, ()):
-                for usable in index.segments:
-                    precision = index.kind.answers(usable.segment, condition)
-                    if precision is None:
-                        continue
-                    names[key.column.path, index.name] = None
-                    if precision is Precision.EXACT:
-                        exact |= usable.coverage
-                    else:
-                        narrowed |= usable.coverage
-        exact &= live
-        narrowed = (narrowed & live) - exact
+            for name, usable, precision in self._segments(key):
+                names[key.column.path, name] = None
+                covered[precision] |= usable.coverage & live
+        exact = covered[Precision.EXACT]
+        narrowed = covered[Precision.SUPERSET] - exact
         return Coverage(exact, narrowed, live - exact - narrowed, tuple(names))
+
+    def open_indices(self) -> Coverage:
+        """The coverage, after all segments of the key columns are opened and damaged ones are left out."""
+        for key in self.keys:
+            for _, usable, _ in [*self._segments(key)]:
+                try:
+                    with attributing_errors(usable):
+                        self._catalog.open(usable)
+                except UnusableSegment as unusable:
+                    self._catalog.exclude(unusable)
+        return self.coverage
+
+    def exact_segments(self, number: int) -> list[UsableSegment]:
+        """The segments that find single values of a key column exactly."""
+        found = self._segments(self.keys[number])
+        return [usable for _, usable, precision in found if precision is Precision.EXACT]
 
     def read_keys(self, keys: Sequence[pa.Array]) -> list[pa.Array]:
         """Keys, a column for each of the key columns, in the types of the table."""
@@ -118,17 +128,16 @@ class Lookup:
     def find(
         self, keys: Sequence[pa.Array], fragments: BitMap | None = None, piece_rows: int = PIECE_ROWS
     ) -> Iterator[Matches]:
-        """The live rows of some fragments (default: all) that equal keys, at most about `piece_rows` fetched at once.
-        Keys are in the types of `read_keys` and may repeat; with NULL in any column a key equals nothing."""
+        """The live rows of some fragments (default: all) that equal keys, a bounded number at once. Keys are
+        in the types of `read_keys` and may repeat; with NULL in any column a key equals nothing."""
         answer = self._answer(keys)
         if fragments is not None:
             answer = answer.within(fragments)
         table: KeyTable | None = None
         for rows in self._parts(answer, piece_rows):
             table = table or KeyTable(self._comparable(keys))
-            for found in self._fetched(rows, self._paths, self._filter):
-                equal, at = table.pairs(self._comparable([found.column(path) for path in self._key_paths]))
-                if len(equal):
+            for found in _gathered(self._fetched(rows, self._paths, self._filter)):
+                for equal, at in table.pairs(self._comparable(self._keys_of(found))):
                     yield self._matches(equal, found, at)
 
     def find_all(self, keys: Sequence[pa.Array], fragments: BitMap | None = None) -> Matches:
@@ -144,8 +153,8 @@ class Lookup:
     def scan_keys(self, rows: ScannedRows) -> Iterator[tuple[list[pa.Array], Addresses]]:
         """Key columns and addresses of live rows that satisfy the filter, batch by batch; rows with NULL in a key are
         left out."""
-        for found in self._fetched(rows, self._key_paths, self._filter):
-            keys = self._comparable([found.column(path) for path in self._key_paths])
+        for found in _gathered(self._fetched(rows, self._key_paths, self._filter)):
+            keys = [key.canonical(values) for key, values in zip(self.keys, self._keys_of(found), strict=True)]
             valid = np.logical_and.reduce([key.is_valid().to_numpy(zero_copy_only=False) for key in keys])
             addresses = found.column(ADDRESS).to_numpy()
             if not valid.all():
@@ -171,6 +180,14 @@ class Lookup:
         order = np.argsort(at, kind="stable")
         return self._selected(found).take(pa.array(order[np.searchsorted(at[order], addresses)]))
 
+    def _segments(self, key: KeyColumn) -> Iterator[tuple[str, UsableSegment, Precision]]:
+        condition = _any_point(key.column)
+        for index in self._catalog.indices.get(key.column.path, ()):
+            for usable in index.segments:
+                precision = index.kind.answers(usable.segment, condition)
+                if precision is not None:
+                    yield index.name, usable, precision
+
     @cached_property
     def _empty(self) -> pa.Table:
         scanner = self._catalog.snapshot.scanner({}, columns=self._columns, with_row_address=True, limit=0)
@@ -183,6 +200,9 @@ class Lookup:
     @property
     def _paths(self) -> list[str]:
         return list(dict.fromkeys([*self._key_paths, *self._columns]))
+
+    def _keys_of(self, found: pa.Table) -> list[pa.Array]:
+        return [found.column(path).combine_chunks() for path in self._key_paths]
 
     def _comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         return [key.comparable(column) for key, column in zip(self.keys, columns, strict=True)]
@@ -209,11 +229,11 @@ class Lookup:
                 if batch.num_rows:
                     yield batch
 
-    def _matches(self, equal: Int64s, found: pa.RecordBatch, at: Int64s) -> Matches:
+    def _matches(self, equal: Int64s, found: pa.Table, at: Int64s) -> Matches:
         addresses = found.column(ADDRESS).to_numpy()[at]
         if not self._columns:
             return Matches(equal, addresses, _no_columns(len(equal)))
-        return Matches(equal, addresses, self._selected(pa.Table.from_batches([found])).take(pa.array(at)))
+        return Matches(equal, addresses, self._selected(found).take(pa.array(at)))
 
     def _selected(self, found: pa.Table) -> pa.Table:
         return found.select(self._columns)
@@ -225,20 +245,36 @@ class HeldKeys:
     def __init__(self, lookup: Lookup, scanned: Sequence[tuple[Sequence[pa.Array], Addresses]]) -> None:
         self._lookup = lookup
         self._addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(addresses for _, addresses in scanned)])
-        self._keys = [pa.concat_arrays(list(column)) for column in zip(*(keys for keys, _ in scanned), strict=True)]
+        columns = zip(*(keys for keys, _ in scanned), strict=True)
+        whole = (pa.concat_arrays(list(column)) for column in columns)
+        self._keys = [key.comparable(column) for key, column in zip(lookup.keys, whole, strict=False)]
 
     def __len__(self) -> int:
         return len(self._addresses)
 
-    def find(self, keys: Sequence[pa.Array], piece_rows: int = PIECE_ROWS) -> Iterator[Matches]:
+    def find(self, keys: Sequence[pa.Array]) -> Iterator[Matches]:
         """As `Lookup.find`, in the rows that are held."""
         if not len(self):
             return
         table = KeyTable([key.comparable(values) for key, values in zip(self._lookup.keys, keys, strict=True)])
-        equal, at = table.pairs(self._keys)
-        for start in range(0, len(equal), piece_rows):
-            addresses = self._addresses[at[start : start + piece_rows]]
-            yield Matches(equal[start : start + piece_rows], addresses, self._lookup.rows(addresses))
+        for equal, at in table.pairs(self._keys):
+            addresses = self._addresses[at]
+            yield Matches(equal, addresses, self._lookup.rows(addresses))
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The same rows in tables that are large enough to be matched together."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if (
+            sum(some.num_rows for some in waiting) >= MATCHED_ROWS
+            or sum(some.nbytes for some in waiting) >= MATCHED_BYTES
+        ):
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 def _no_columns(rows: int) -> pa.Table:

@@ -7,10 +7,9 @@ equals 0.0; with `float_bits` they compare by their bits, as in pylance's `merge
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -52,14 +51,23 @@ class KeyColumn:
         """Keys in the type of the column; NULL for those that equal no value of that type."""
         return converted(stored_values(keys), self.column.type)
 
+    def canonical(self, values: pa.Array) -> pa.Array:
+        """Values of the column, equal ones with equal bits."""
+        values = stored_values(values)
+        if self.float_bits or not pa.types.is_floating(values.type):
+            return values
+        numbers = values.to_numpy(zero_copy_only=False)
+        numbers = numbers + numbers.dtype.type(0)  # -0.0 becomes 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        return pa.array(numbers, values.type, mask=~values.is_valid().to_numpy(zero_copy_only=False))
+
     def comparable(self, values: pa.Array) -> pa.Array:
         """Values of the column in a form in which Arrow finds equal ones."""
-        values = stored_values(values)
+        values = self.canonical(values)
         if not pa.types.is_floating(values.type):
             return values.cast(exchange_type(values.type))
-        valid = values.is_valid().to_numpy(zero_copy_only=False)
-        bits = _bits(pc.fill_null(values, pa.scalar(0, values.type)), self.float_bits)
-        return pa.array(bits, mask=~valid)
+        words = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[values.type.bit_width]
+        return values.view(words)
 
     def condition(self, keys: pa.Array) -> ColumnRanges:
         """Selects the rows with one of the keys, given in the column's type; NULLs are left out."""
@@ -84,6 +92,13 @@ def converted(values: pa.Array, type_: pa.DataType) -> pa.Array:
         narrow = values.cast(type_)
         numbers, again = (each.cast(pa.float64()).to_numpy(zero_copy_only=False) for each in (values, narrow))
         return _kept(narrow, pa.array(np.isnan(numbers) | (numbers == again)))
+    if pa.types.is_decimal(type_):
+        # Only the largest numbers of 64 bits have 20 digits.
+        exact = values.cast(pa.decimal128(20, 0)) if pa.types.is_integer(values.type) else values
+        narrow = exact.cast(type_, safe=False)
+        largest = pa.scalar(Decimal((0, (9,) * type_.precision, -type_.scale)), type_)
+        same = pc.equal(narrow.cast(exact.type, safe=False), exact)
+        return _kept(narrow, pc.fill_null(pc.and_(same, pc.less_equal(pc.abs(narrow), largest)), True))
     if pa.types.is_fixed_size_binary(type_) and not pa.types.is_fixed_size_binary(values.type):
         fits = pc.equal(pc.binary_length(values), type_.byte_width)
         return _kept(values, fits).cast(type_)
@@ -150,11 +165,3 @@ def _float_spans(values: pa.Array) -> Spans:
         spans.append((order.first, order.below(float_key(-np.inf, values.type))))
         spans.append((order.above(float_key(np.inf, values.type)), order.last))
     return union(spans)
-
-
-def _bits(values: pa.Array, as_they_are: bool) -> npt.NDArray[Any]:
-    numbers = values.to_numpy(zero_copy_only=False)
-    if not as_they_are:
-        numbers = numbers + numbers.dtype.type(0)  # -0.0 becomes 0.0
-        numbers[np.isnan(numbers)] = np.nan
-    return numbers.view(f"i{numbers.itemsize}")

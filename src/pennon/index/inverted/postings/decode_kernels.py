@@ -1,4 +1,4 @@
-"""Posting lists from bytes, which may be damaged: whatever is read is checked before it is used."""
+"""Posting lists from bytes, which may be damaged: all values are checked before they are used."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pennon.index.arrays import Bytes, Int, UInt32s
 from pennon.index.compiled import GIVEN_U8, GIVEN_U32, MADE_U8, MADE_U32, compiled
 
 GROUP = 128
-# A varint of 32 bits has at most so many bytes.
+# The bytes of the longest varint of 32 bits.
 VARINT_BYTES = 5
 
 
