@@ -36,7 +36,12 @@ main.add_purpose(
     "Build",
     ListedVerb("create_index", "create-index", "Build an index on a column."),
     ListedVerb("create_index", "drop-index", "Remove an index."),
-    ListedVerb("create_index", "update-column", "Change a column in place, by an SQL expression."),
+)
+main.add_purpose(
+    "Change",
+    ListedVerb("rows", "delete", "Delete the rows that a filter selects."),
+    ListedVerb("rows", "update", "Give rows new values, by SQL expressions."),
+    ListedVerb("rows", "merge", "Update and insert rows by key, from another table."),
 )
 main.add_purpose(
     "Query",

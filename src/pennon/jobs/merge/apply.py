@@ -26,7 +26,7 @@ from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.cache import SHARED_CACHE
 from pennon.jobs.merge.clauses import SOURCE, TARGET, Clauses, Update
-from pennon.jobs.merge.match import BY_SOURCE, Matching
+from pennon.jobs.merge.match import BY_SOURCE, Matching, rows_with_keys
 from pennon.jobs.merge.schema import MergeSchema
 from pennon.jobs.rows.find import FoundRows, serialized
 from pennon.jobs.rows.written import record_fragments
@@ -137,16 +137,14 @@ def _matches(
     fragments = BitMap(work.matching.looked_up)
     for start in range(0, source.num_rows if fragments else 0, BLOCK_ROWS):
         block = lookup.read_keys([column.slice(start, BLOCK_ROWS) for column in keys])
-        for found in lookup.find(block, fragments, BLOCK_ROWS):
+        for found in lookup.find(block, fragments):
             yield found.keys + start, found.addresses, found.rows
     if targets.num_rows:
         table = KeyTable(_comparable(lookup, keys))
         own = _comparable(lookup, [_whole(targets.column(name)) for name in work.clauses.on])
-        positions, at = table.pairs(own)
-        addresses = targets.column(ADDRESS).to_numpy()[at]
-        for start in range(0, len(positions), BLOCK_ROWS):
-            some = addresses[start : start + BLOCK_ROWS]
-            yield positions[start : start + BLOCK_ROWS], some, lookup.rows(some)
+        for positions, at in table.pairs(own, BLOCK_ROWS):
+            addresses = targets.column(ADDRESS).to_numpy()[at]
+            yield positions, addresses, lookup.rows(addresses)
 
 
 def _apply_matched(
@@ -217,9 +215,8 @@ def _delete_unmatched(work: MergeWork, snapshot: Snapshot, range_: _Range, candi
         return
     lookup = Lookup(Catalog.read(snapshot, SHARED_CACHE), work.clauses.on, float_bits=True)
     table = KeyTable(_comparable(lookup, [_whole(range_.source.column(name)) for name in work.clauses.on]))
-    _, at = table.pairs(_comparable(lookup, [_whole(candidates.column(name)) for name in work.clauses.on]))
-    alone = np.ones(candidates.num_rows, dtype=np.bool_)
-    alone[at] = False
+    own = _comparable(lookup, [_whole(candidates.column(name)) for name in work.clauses.on])
+    alone = ~rows_with_keys(table, own)
     addresses = np.unique(candidates.column(ADDRESS).to_numpy()[alone])
     if len(addresses):
         range_.deleted += len(addresses)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
@@ -68,7 +69,7 @@ def plan_matching(snapshot: Snapshot, clauses: Clauses, source_rows: int) -> Mat
     live = snapshot.manifest.live
     needed = bool(clauses.matched or clauses.not_matched)
     lookup = Lookup(Catalog.read(snapshot, SHARED_CACHE), clauses.on, float_bits=True)
-    coverage = lookup.coverage
+    coverage = lookup.open_indices()
     total = snapshot.manifest.rows_in(BitMap(live))
     large = source_rows > LARGE_SHARE * total
     found = BitMap() if large or not needed else BitMap(coverage.exact)
@@ -110,12 +111,20 @@ def _target_rows(pin: Pin, staged: Staged, on: tuple[str, ...], task: TargetPart
         addresses = batch.column(ADDRESS)
         if held is not None:
             lookup, table = held
-            _, at = table.pairs([key.comparable(values) for key, values in zip(lookup.keys, keys, strict=True)])
-            chosen = pa.array(np.unique(at))
+            own = [key.comparable(values) for key, values in zip(lookup.keys, keys, strict=True)]
+            chosen = pa.array(np.flatnonzero(rows_with_keys(table, own)))
             keys, addresses = [values.take(chosen) for values in keys], addresses.take(chosen)
         if len(addresses):
             flags = pa.array(np.full(len(addresses), task.by_source))
             yield pa.record_batch([*keys, addresses, flags], names=[*on, ADDRESS, BY_SOURCE])
+
+
+def rows_with_keys(table: KeyTable, rows: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+    """Which rows equal a key. Columns are in the form of `KeyColumn.comparable`."""
+    found = np.zeros(len(rows[0]), dtype=np.bool_)
+    for _, at in table.pairs(rows):
+        found[at] = True
+    return found
 
 
 @lru_cache(maxsize=1)
