@@ -61,6 +61,9 @@ LONGEST_FIRST = (
 # Modules whose tests share no more than a session: they come last, and each test goes to whichever process is free.
 SPLIT = ("faults/test_crashes.py", "test_histories.py", "engine/test_session.py")
 
+# Tables of tests are small, and what is tested on Spark must run on Spark; `test_placement.py` tests the rule.
+os.environ.setdefault("PENNON_IN_PROCESS_BYTES", "0")
+
 _tried: Counter[str] = Counter()
 _without_processes: list[str] = []
 

@@ -18,7 +18,7 @@ from pennon.table import Table
 
 
 class CreateIndex(Verb):
-    """`--type` and the options of all index types come from the registry, and have a list of their own in the help."""
+    """`--type` and the options of all index types come from the registry, and have a separate list in the help."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         return [*super().get_params(ctx), *_of_types()]

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pennon.cli.command import DEBUG_HELP, QUIET_HELP, ListedVerb, Verbs
-from pennon.cli.errors import settings_of, tell
+from pennon.cli.errors import print_error, settings_of
 from pennon.cli.versions import print_versions
 
 
@@ -46,6 +46,7 @@ main.add_purpose(
     ListedVerb("text", "search-text", "Show the rows whose text matches a query best."),
     ListedVerb("text", "search-hybrid", "Show the rows that are best by vector and text."),
     ListedVerb("joins", "knn-join", "Find the nearest rows for every row of another table."),
+    ListedVerb("joins", "lookup-join", "Find the rows with the keys of every row of another table."),
     ListedVerb("joins", "text-join", "Find the best matches for every text of another table."),
 )
 main.add_purpose(
@@ -72,4 +73,4 @@ main.add_purpose(
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    tell(f"warning: {' '.join(str(message).split())}")
+    print_error(f"warning: {' '.join(str(message).split())}")

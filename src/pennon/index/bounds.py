@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pennon.index.conditions import Interval
+from pennon.index.conditions import ColumnRanges, Interval
 from pennon.index.value_order import SearchKeys, SortedValues
 
 Positions = npt.NDArray[np.int64]
@@ -27,6 +27,17 @@ class Bounds:
         # An excluded lower end is after the values equal to it, and so is an included upper end.
         self._lows = _keys([(i.low, not i.low_inclusive) for i in lows], value_type)
         self._highs = _keys([(i.high, i.high_inclusive) for i in highs], value_type)
+
+    @classmethod
+    def of(cls, condition: ColumnRanges) -> Bounds:
+        """Of a condition; single values that were given as an array are used as they are."""
+        if condition.values is None:
+            return cls(condition.intervals, condition.type)
+        bounds = cls((), condition.type)
+        bounds.count = len(condition.values)
+        bounds._lows = SearchKeys.of_array(condition.values, right=False)
+        bounds._highs = SearchKeys.of_array(condition.values, right=True)
+        return bounds
 
     def starts(self, values: SortedValues, first: int = 0, last: int | None = None) -> Positions:
         """The number of values before each of the intervals [first, last)."""

@@ -12,7 +12,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from pennon.index.key_spans import Spans, order_of
+from pennon.index.key_spans import PointSpans, Spans, order_of
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class ColumnRanges:
     @cached_property
     def intervals(self) -> tuple[Interval, ...]:
         """The spans in Arrow values of exactly the column's type."""
+        if self.values is not None:
+            return tuple(Interval(value, True, value, True) for value in self.values)
         order = order_of(self.type)
         lows = [order.low(span) for span in self.spans]
         highs = [order.high(span) for span in self.spans]
@@ -52,6 +54,11 @@ class ColumnRanges:
             )
             for low, high in zip(lows, highs, strict=True)
         )
+
+    @property
+    def values(self) -> pa.Array | None:
+        """The single values that the spans consist of, if they were given as an array; searches use it as it is."""
+        return self.spans.values if isinstance(self.spans, PointSpans) else None
 
     @property
     def is_everything(self) -> bool:

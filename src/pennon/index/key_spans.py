@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,6 @@ import pyarrow as pa
 Key = int | bytes
 Cut = tuple[Any, ...]
 Span = tuple[Cut, Cut]
-Spans = tuple[Span, ...]
 
 FIRST: Cut = (0,)
 LAST: Cut = (2,)
@@ -38,6 +37,35 @@ _FLOATS: dict[str, tuple[str, str, int]] = {
     "float": ("<f", "<i", 0x7FFFFFFF),
     "double": ("<d", "<q", 0x7FFFFFFFFFFFFFFF),
 }
+
+
+class PointSpans(Sequence[Span]):
+    """The spans of single values, which are given as an array of exactly the column's type: ascending in its order,
+    each once, without NULLs.
+
+    Searches use the array. Spans are made only where they are asked for, since there may be a million values.
+    """
+
+    def __init__(self, values: pa.Array) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @overload
+    def __getitem__(self, index: int) -> Span: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Span, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Span | tuple[Span, ...]:
+        if isinstance(index, slice):
+            order = order_of(self.values.type)
+            return tuple(order.between(key, key) for key in _keys_of(self.values[index], order.family))
+        return self[index : index + 1 or None][0]
+
+
+Spans = tuple[Span, ...] | PointSpans
 
 
 @dataclass(frozen=True)
@@ -174,6 +202,23 @@ def float_key(value: float, type_: pa.DataType) -> int:
     as_float, as_int, magnitude = _FLOATS[str(type_)]
     bits: int = struct.unpack(as_int, struct.pack(as_float, value))[0]
     return bits ^ magnitude if bits < 0 else bits
+
+
+def _keys_of(values: pa.Array, family: str) -> Iterable[Key]:
+    if family == "bool":
+        return values.cast(pa.uint8()).to_pylist()
+    if family in ("string", "binary"):
+        return values.cast(pa.large_binary()).to_pylist()
+    if family == "float":
+        bits = values.to_numpy(zero_copy_only=False).view(f"<i{values.type.bit_width // 8}")
+        return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits).tolist()
+    if family == "decimal":
+        width = values.type.bit_width // 8
+        data = values.buffers()[1].to_pybytes()[values.offset * width : (values.offset + len(values)) * width]
+        return [int.from_bytes(data[at : at + width], "little", signed=True) for at in range(0, len(data), width)]
+    if family == "int":
+        return values.to_numpy().tolist()
+    return values.view(pa.int32() if values.type.bit_width == 32 else pa.int64()).to_numpy().tolist()
 
 
 def _digits(key: int) -> tuple[int, ...]:

@@ -112,8 +112,8 @@ class SortedValues:
         right = wanted.right[first:last]
         if self.keys is not None and wanted.keys is not None:
             keys = wanted.keys[first:last]
-            if len(keys) == 1:
-                return self.keys.searchsorted(keys, "right" if right[0] else "left")
+            if len(keys) == 1 or right.all() or not right.any():
+                return self.keys.searchsorted(keys, "right" if len(keys) and right[0] else "left")
             return np.where(right, self.keys.searchsorted(keys, "right"), self.keys.searchsorted(keys, "left"))
         values, count = self._values, len(self)
         found = [
@@ -142,6 +142,15 @@ class SearchKeys:
         self.keys = fixed_keys(pa.array(values, value_type))
         self.values: list[Any] = [] if self.keys is not None else [value.as_py() for value in values]
         self.right = np.array(right, dtype=np.bool_)
+
+    @classmethod
+    def of_array(cls, values: pa.Array, *, right: bool) -> SearchKeys:
+        """The same for an array, all with the same side."""
+        found = cls((), (), values.type)
+        found.keys = fixed_keys(values)
+        found.values = [] if found.keys is not None else values.to_pylist()
+        found.right = np.full(len(values), right)
+        return found
 
 
 def same_value(left: pa.Scalar, right: pa.Scalar) -> bool:

@@ -28,7 +28,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from pennon.errors import InvalidArgument
 from pennon.query.inventory import Index
 from pennon.testing.cases import IndexCase
-from pennon.testing.maintenance import Maintenance
+from pennon.testing.changes import Changes
 from pennon.testing.oracles import full_scans, pylance_rows
 from pennon.testing.writers import SEEDS, TARGET_ROWS
 
@@ -37,11 +37,11 @@ THEN = st.sampled_from(["nothing", "delta", "optimize", "add a delta", "maintain
 HEALERS = st.sampled_from(["audit", "maintain", "optimize"])
 
 
-class History(Maintenance):
+class History(Changes):
     """Set `columns` and `indices`; set `stable_row_ids` for a table that has them."""
 
     filters: ClassVar[tuple[str, ...]] = ()
-    """Asked after every step, beside the filters of each index; such as those over several columns."""
+    """Asked after every step, after the filters of each index; such as those over several columns."""
     pylance_follows_reuse: ClassVar[bool] = True
     """Whether pylance may optimize the indices while deferred compactions are outstanding."""
     heals: ClassVar[bool] = True

@@ -56,7 +56,7 @@ class Keys:
 
     def within(self, condition: ColumnRanges) -> Rows:
         """The rows of the file whose keys satisfy a condition, ascending."""
-        bounds = Bounds(condition.intervals, condition.type)
+        bounds = Bounds.of(condition)
         starts, stops = bounds.starts(self.values), bounds.stops(self.values)
         found = [self.rows[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True) if b > a]
         if condition.nulls:

@@ -118,6 +118,11 @@ class BTreeSegment:
     def describe(self) -> Description:
         return describe_lookup(self.lookup)
 
+    def spread(self, most: int) -> pa.Array:
+        largest = self.lookup.maxs.drop_null()
+        step = max(1, -(-len(largest) // most))
+        return largest.take(pa.array(np.arange(step // 2, len(largest), step)))
+
     @property
     def capacity(self) -> int:
         """The number of rows that its pages can hold."""
@@ -136,7 +141,7 @@ class BTreeSegment:
         if last is None or last.condition is not condition:
             if not isinstance(condition, ColumnRanges):
                 raise TypeError(f"a B-tree answers ranges of values only, not {type(condition).__name__}")
-            bounds = Bounds(condition.intervals, self._type)
+            bounds = Bounds.of(condition)
             self._last = last = _Query(condition, bounds, *self.lookup.pages_with_values(bounds))
         return last
 

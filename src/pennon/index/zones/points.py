@@ -13,6 +13,8 @@ MOST_POINTS = 4096
 
 def points_of(condition: ColumnRanges) -> pa.Array | None:
     """The values that a condition consists of; None if there are too many, or they cannot be enumerated."""
+    if condition.values is not None:
+        return condition.values
     order = order_of(condition.type)
     keys: list[Key] = []
     for span in condition.spans:

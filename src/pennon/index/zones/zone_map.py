@@ -146,13 +146,12 @@ class ZoneSearch:
         found = np.zeros(self._count, dtype=np.bool_)
         if not condition.spans:
             return found
-        intervals = condition.intervals
-        bounds = Bounds(intervals, self._type)
+        bounds = Bounds.of(condition)
         # If any range overlaps a zone, it is the first range that does not end before the zone begins.
         nearest = np.searchsorted(bounds.stops(self._mins), self._min_ranks, "right")
         starts = np.append(bounds.starts(self._maxs), len(self._maxs))
         found[self._bounded] = self._max_ranks >= starts[nearest]
-        if pa.types.is_floating(self._type) and _holds_nan(intervals):
+        if pa.types.is_floating(self._type) and _holds_nan(condition.intervals):
             found |= self._with_nans
         return found
 

@@ -88,6 +88,7 @@ class Planner:
     catalog: Catalog
     node: Node
     need_rows: bool = True  # False: only their number, which indices can return without reading the table
+    by_key: bool = False  # the rows of single values: exact indices are searched, however many rows they may find
     reads: ReadCounter = field(default_factory=ReadCounter)
     _estimates: dict[_Candidate, Estimate] = field(default_factory=dict)
     _found: dict[_Candidate, RowSet] = field(default_factory=dict)
@@ -124,7 +125,8 @@ class Planner:
                 continue
             is_exact = self.node.exact and question == self.node and all(map(_is_exact, choices.values()))
             cost = self._expected(question, choices)
-            if self._reads_rows(is_exact) and self._too_costly(cost, fragments, 2):
+            worth = self.by_key and all(_is_exact(choices[atom]) for atom in conditions(question))
+            if not worth and self._reads_rows(is_exact) and self._too_costly(cost, fragments, 2):
                 scanned |= fragments
                 continue
             narrowed = self._worthwhile(question, choices)
@@ -135,7 +137,7 @@ class Planner:
             if search:
                 found = found | self._evaluate(narrowed, choices, fragments)
         actual = Estimate(0, len(found), min(len(found), expected.row_runs))
-        if search and self._reads_rows(exact) and self._too_costly(actual, covered, 1):
+        if search and not self.by_key and self._reads_rows(exact) and self._too_costly(actual, covered, 1):
             return self._result(IndexedPart(BitMap(), RowSet.none(), True), scanned | covered, Estimate(0, 0), {})
         return self._result(IndexedPart(covered, found, exact), scanned, expected, used)
 
@@ -198,7 +200,8 @@ class Planner:
                 choices[condition] = rough
                 continue
             choices[condition] = (exact[0],)
-            if rough and self.need_rows and self._too_costly(self._estimate(exact[0]), fragments, 2):
+            weighed = rough and self.need_rows and not self.by_key
+            if weighed and self._too_costly(self._estimate(exact[0]), fragments, 2):
                 least = min(_fetching(self._estimate(candidate)) for candidate in rough)
                 if least < _fetching(self._estimate(exact[0])):
                     choices[condition] = rough
