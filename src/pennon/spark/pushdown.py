@@ -27,19 +27,27 @@ FIRST_INSTANT, LAST_INSTANT = datetime(1700, 1, 1, tzinfo=UTC), datetime(2250, 1
 WIDENED_LIST = 100
 MICROSECOND = timedelta(microseconds=1)
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
-_OPERATORS: dict[type[ds.Filter], str] = {
-    ds.EqualTo: "=",
-    ds.EqualNullSafe: "=",
-    ds.GreaterThan: ">",
-    ds.GreaterThanOrEqual: ">=",
-    ds.LessThan: "<",
-    ds.LessThanOrEqual: "<=",
-}
-_FUNCTIONS: dict[type[ds.Filter], str] = {
-    ds.StringStartsWith: "starts_with",
-    ds.StringEndsWith: "ends_with",
-    ds.StringContains: "contains",
-}
+_OPERATORS: dict[type[ds.Filter], str] = {}
+_FUNCTIONS: dict[type[ds.Filter], str] = {}
+# Spark 4.0 pushes no filters, and has no classes for them.
+if hasattr(ds, "Filter"):
+    _OPERATORS.update(
+        {
+            ds.EqualTo: "=",
+            ds.EqualNullSafe: "=",
+            ds.GreaterThan: ">",
+            ds.GreaterThanOrEqual: ">=",
+            ds.LessThan: "<",
+            ds.LessThanOrEqual: "<=",
+        }
+    )
+    _FUNCTIONS.update(
+        {
+            ds.StringStartsWith: "starts_with",
+            ds.StringEndsWith: "ends_with",
+            ds.StringContains: "contains",
+        }
+    )
 _OPPOSITE = {"=": "!=", ">": "<=", ">=": "<", "<": ">=", "<=": ">"}
 
 

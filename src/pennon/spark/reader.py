@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Pin
@@ -18,6 +19,10 @@ from pennon.query.scan.tasks import Part, plan_parts, read_part
 from pennon.spark.errors import without_traceback
 from pennon.spark.pushdown import conjunction, push
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
+
+if TYPE_CHECKING:
+    # Spark 4.0 pushes no filters, and has no class for them.
+    from pyspark.sql.datasource import Filter
 
 LOG = logging.getLogger("pennon.spark")
 
