@@ -90,7 +90,7 @@ class SparkEngine:
 
     def advice(self) -> list[str]:
         """Recommended settings for a session that Pennon was given, with reasons. The engine never changes them."""
-        return [] if self.embedded else advice(self._cluster.setting, self._cluster.master)
+        return [] if self.embedded else advice(self._cluster.setting, self._cluster.master, self._cluster.version)
 
     def stage(self, name: str, rows: int | None = None) -> AbstractContextManager[None]:
         return watched(self._progress, name, rows)

@@ -104,10 +104,10 @@ def test_large_work_goes_to_the_engine(uri: str, monkeypatch: pytest.MonkeyPatch
 def test_object_stores_count_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE)
     here, there = Location.of("/data/t.lance"), Location.of("s3://bucket/t.lance")
-    assert Work(here, IN_PROCESS_BYTES).in_process
-    assert not Work(here, IN_PROCESS_BYTES + 1).in_process
-    assert Work(there, IN_PROCESS_BYTES // REMOTE_WEIGHT).in_process
-    assert not Work(there, IN_PROCESS_BYTES // REMOTE_WEIGHT + 1).in_process
+    assert Effort(here, IN_PROCESS_BYTES).in_process
+    assert not Effort(here, IN_PROCESS_BYTES + 1).in_process
+    assert Effort(there, IN_PROCESS_BYTES // REMOTE_WEIGHT).in_process
+    assert not Effort(there, IN_PROCESS_BYTES // REMOTE_WEIGHT + 1).in_process
 
 
 def test_a_limit_that_is_no_number(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from pennon.index.bitmap.row_map import EMPTY_MAP, Remap
 from pennon.index.bitmap.stored import StoredSource
 from pennon.jobs.bitmap.parts import Part, WrittenSegment, finish, read_part, write_part, write_segment
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Effort
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.wording import plural

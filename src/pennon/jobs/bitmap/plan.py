@@ -16,7 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.bitmap.kind import BitmapKind
 from pennon.index.value_order import exchange_type
 from pennon.jobs.kinds import BuildRequest
-from pennon.jobs.shared.placement import Placed, Effort
+from pennon.jobs.shared.placement import Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural

@@ -16,7 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.options import BTree
 from pennon.index.value_order import has_keys
-from pennon.jobs.shared.placement import Placed, Effort
+from pennon.jobs.shared.placement import Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural

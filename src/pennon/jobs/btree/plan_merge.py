@@ -21,7 +21,7 @@ from pennon.index.btree.row_sequence import Border, Stretch
 from pennon.index.btree.row_sequence import Sequence as RowSequence
 from pennon.index.value_order import SortedValues, argsort, has_keys, same_value
 from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, MERGE_COPIES, RANGES_PER_CORE, SAMPLES_PER_RANGE, SORT_COPIES
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Effort
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves

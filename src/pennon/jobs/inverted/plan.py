@@ -21,7 +21,7 @@ from pennon.index.inverted.analysis.column_types import document_kind
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.kind import INDEX_VERSION, INVERTED
 from pennon.jobs.shared.arguments import check_at_least_one
-from pennon.jobs.shared.placement import Placed, Effort
+from pennon.jobs.shared.placement import Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural

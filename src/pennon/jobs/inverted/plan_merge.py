@@ -16,7 +16,7 @@ from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata
 from pennon.index.inverted.kind import INVERTED
 from pennon.jobs.inverted.plan import MERGED_SHARE
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Effort
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.wording import plural

@@ -18,7 +18,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.ngram.kind import NGRAM
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Effort
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text, merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves

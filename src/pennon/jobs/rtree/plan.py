@@ -14,7 +14,7 @@ from pennon.index.rtree.kind import RTREE
 from pennon.index.rtree.options import RTree
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Effort
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text, line, merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves

@@ -16,7 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import ZoneLayout
 from pennon.jobs.shared.arguments import check_at_least_one
-from pennon.jobs.shared.placement import Placed, Effort
+from pennon.jobs.shared.placement import Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural

@@ -21,7 +21,7 @@ from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import read_address_map
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import Part, ZoneLayout
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Placed, Effort
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.zones.plan import Target, plan_target, zone_slices
