@@ -8,9 +8,9 @@ from numba.types import boolean, float32, int64
 
 from pennon.index.arrays import Bytes, Float32s, Int, Int64s, UInt32s
 from pennon.index.compiled import GIVEN_I64, GIVEN_U8, GIVEN_U32, MADE_F32, MADE_I64, MADE_U32, compiled
-from pennon.index.inverted.memory import address_of, pointer, put_uint32, uint8_at, uint32_at
 from pennon.index.inverted.postings.encode_kernels import BLOCK, saturation
 from pennon.index.inverted.postings.pack_kernels import GROUP, get_group, get_varint, length_of
+from pennon.index.memory import address_of, pointer, put_uint32, uint8_at, uint32_at
 
 # Of two frequencies up to this one the higher counts for more, however floats are rounded.
 _EXACT_FREQ = 1 << 10

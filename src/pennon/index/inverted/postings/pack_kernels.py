@@ -7,7 +7,7 @@ from numba.types import UniTuple, int64
 
 from pennon.index.arrays import Bytes, Int, UInt32s
 from pennon.index.compiled import GIVEN_U8, GIVEN_U32, MADE_U8, compiled
-from pennon.index.inverted.memory import put_uint32, uint8_at, unpack_row
+from pennon.index.memory import put_uint32, uint8_at, unpack_row
 
 GROUP = 128
 # The bytes of the longest varint of 32 bits.

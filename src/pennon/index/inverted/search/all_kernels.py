@@ -13,7 +13,6 @@ from numba.types import boolean, int64
 
 from pennon.index.arrays import Flags, Float32s, Int, Int64s
 from pennon.index.compiled import GIVEN_F32, GIVEN_FLAGS, GIVEN_I64, compiled
-from pennon.index.inverted.memory import address_of
 from pennon.index.inverted.postings.encode_kernels import BLOCK
 from pennon.index.inverted.postings.pack_kernels import GROUP
 from pennon.index.inverted.search.cursor_kernels import (
@@ -32,6 +31,7 @@ from pennon.index.inverted.search.cursor_kernels import (
     threshold_of,
 )
 from pennon.index.inverted.search.phrase_kernels import STREAM_COLUMNS, is_phrase, most_positions
+from pennon.index.memory import address_of
 
 _SLACK = np.float32(1.00001)
 # Room for the positions of a term in a document; more is made where it is needed.

@@ -14,7 +14,6 @@ from numba.types import boolean, float32, int64, uint32, uint64, void
 
 from pennon.index.arrays import Flags, Float32s, Int, Int64s, UInt32s
 from pennon.index.compiled import GIVEN_F32, GIVEN_FLAGS, MADE_F32, MADE_U32, compiled
-from pennon.index.inverted.memory import address_of, int64_at
 from pennon.index.inverted.postings.encode_kernels import BLOCK
 from pennon.index.inverted.search.cursor_kernels import (
     AT_BLOCK,
@@ -35,6 +34,7 @@ from pennon.index.inverted.search.cursor_kernels import (
     seek_doc,
     threshold_of,
 )
+from pennon.index.memory import address_of, int64_at
 
 _WINDOW = 1 << 12
 # Sums of bounds are rounded otherwise than sums of scores.

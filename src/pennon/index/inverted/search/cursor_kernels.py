@@ -13,9 +13,9 @@ from numba.types import Array, boolean, float32, int64, void
 
 from pennon.index.arrays import Float32s, Int, Int64s
 from pennon.index.compiled import MADE_F32, MADE_I64, MADE_U32, compiled
-from pennon.index.inverted.memory import float32_at, int64_at, put_int64, uint32_at
 from pennon.index.inverted.postings.decode_kernels import decode_block
 from pennon.index.inverted.postings.encode_kernels import BLOCK
+from pennon.index.memory import float32_at, int64_at, put_int64, uint32_at
 
 # The columns of a row of `lists`.
 SIZE, BLOCKS, BYTES, DATA, ENDS, LASTS, BOUNDS, STREAM_BYTES, STREAM, STREAM_STARTS = range(10)

@@ -14,7 +14,6 @@ from numba.types import boolean, int64, uint32
 
 from pennon.index.arrays import Bytes, Int, Int64s
 from pennon.index.compiled import GIVEN_I64, GIVEN_U8, compiled
-from pennon.index.inverted.memory import address_of, pointer
 from pennon.index.inverted.postings.encode_kernels import BLOCK
 from pennon.index.inverted.postings.pack_kernels import GROUP, get_group, get_varint
 from pennon.index.inverted.search.cursor_kernels import (
@@ -29,6 +28,7 @@ from pennon.index.inverted.search.cursor_kernels import (
     STREAM_BYTES,
     STREAM_STARTS,
 )
+from pennon.index.memory import address_of, pointer
 
 # The columns of a row of `streams`: the block that is read; which of its groups is at hand, where the next starts and
 # where all end; its positions; and the posting up to which positions are counted, with their number.
