@@ -5,25 +5,28 @@ BENCH ?=
 # Processes that tests run in; each has a Spark session of its own.
 JOBS ?= 2
 
+# Where the environment forbids compiled modules, each of the many interpreters of a run compiles pandas and PySpark again.
+export PYTHONDONTWRITEBYTECODE :=
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TYPES := $(VENV)/types.log
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PB := src/pennon/format/pb
 VERSIONS := .versions
-# The two majors of pylance before the locked one, and the other minors of pyspark that pyproject.toml allows.
-OTHERS := pylance-12.0.0 pylance-13.0.0 pyspark-4.1.4 pyspark-4.2.1
-SPARK_TESTS := tests/versions/test_other_pyspark.py tests/engine tests/spark tests/jobs/btree/test_interop.py \
-	tests/jobs/vector/test_build.py tests/jobs/test_optimize.py tests/jobs/vector/test_optimize.py tests/jobs/knn_join/test_join.py
-# The same tests with fewer examples: `make test` runs them in full.
-QUICK = PENNON_HISTORIES=2 PENNON_CRASH_STRIDE=1000
+# The two majors of pylance before the locked one, and the other minors of pyspark that pyproject.toml allows; which
+# tests run on which pyspark is in tests/versions/sparks.py.
+OTHERS := pylance-12.0.0 pylance-13.0.0 pyspark-3.5.9 pyspark-4.0.5 pyspark-4.1.4 pyspark-4.2.1
+# The same tests with fewer examples and cases: `make test` runs them in full.
+QUICK = PENNON_HISTORIES=2 PENNON_CRASH_STRIDE=1000 PENNON_TEST_SAMPLE=5
 # Files in the order of tests/conftest.py: the longest first.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
 	--generate-hashes --no-emit-index-url --custom-compile-command "make lock" $(ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test kernels tests-in-process tests-all test-heavy test-distributed test-versions lint format docs dist bench lock proto clean java
+.PHONY: help setup demo check test kernels classes ruff types types-aside tests-in-process tests-all test-heavy test-distributed test-versions test-cluster lint format docs dist bench lock proto clean java
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -33,22 +36,26 @@ setup: $(STAMP) ## Install into .venv what the lock files name; instant when not
 demo: java $(STAMP) ## Build indices on tables of several fragments and query them
 	@$(BIN)/pennon demo $(ARGS)
 
-# Lint and the compilation of kernels run side by side: -j 2 starts both.
-check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: some minutes
-	@$(MAKE) --no-print-directory -j 2 lint kernels
-	@$(MAKE) --no-print-directory tests-in-process
+# -j 2: types are checked next to the compilation of kernels and the first tests, and their result is printed last.
+check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: two to three minutes
+	@$(MAKE) --no-print-directory ruff
+	@$(MAKE) --no-print-directory -j 2 types-aside tests-in-process; status=$$?; cat $(TYPES); exit $$status
 
-test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about twenty minutes
-	@$(MAKE) --no-print-directory -j 2 lint kernels
-	@$(MAKE) --no-print-directory tests-all
+test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about ten minutes
+	@$(MAKE) --no-print-directory ruff
+	@$(MAKE) --no-print-directory -j 2 types-aside tests-all; status=$$?; cat $(TYPES); exit $$status
 
+# What the processes of a run share: compiled kernels, and the classes of Spark.
 kernels: $(STAMP)
 	@$(BIN)/python -m tests.support.kernels
 
-tests-in-process: $(STAMP)
+classes: $(STAMP)
+	@$(BIN)/python -m tests.support.class_archive
+
+tests-in-process: kernels
 	@$(QUICK) $(PYTEST) -m "not heavy and not spark and not process" --timeout=120 $(ARGS)
 
-tests-all: $(STAMP)
+tests-all: kernels classes
 	@$(PYTEST) --timeout=600 $(ARGS)
 
 test-heavy: java $(STAMP) ## Only the tests that take minutes or gigabytes
@@ -62,13 +69,24 @@ test-versions: java $(STAMP) $(OTHERS:%=$(VERSIONS)/%/.installed) ## The interop
 	@PENNON_TEST_VERSIONS=$(VERSIONS) $(BIN)/python -m pytest tests/versions --timeout=900 $(ARGS)
 	@for other in $(filter pyspark-%,$(OTHERS)); do \
 		PENNON_TEST_VERSIONS=$(VERSIONS) PENNON_TEST_SPARK=$$other PYTHONPATH=$(CURDIR)/$(VERSIONS)/$$other \
-			$(BIN)/python -m pytest $(SPARK_TESTS) --timeout=600 $(ARGS) || exit 1; \
+			$(BIN)/python -m pytest $$($(BIN)/python -m tests.versions.sparks $$other) --timeout=600 $(ARGS) || exit 1; \
 	done
 
-lint: $(STAMP) ## Ruff's rules, ruff's format, pyright's types
+# Debian or Ubuntu, as root the first time: the S3 server's packages are downloaded to .real-s3.
+test-cluster: java $(STAMP) ## A standalone Spark cluster with two workers and a real S3 server, all on loopback
+	@PENNON_TEST_CLUSTER=1 $(BIN)/python -m pytest tests/cluster --timeout=900 --durations=10 $(ARGS)
+
+lint: ruff types ## Ruff's rules, ruff's format, pyright's types
+
+ruff: $(STAMP)
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+
+types: $(STAMP)
 	@$(BIN)/basedpyright
+
+types-aside: $(STAMP)
+	@$(BIN)/basedpyright > $(TYPES) || { cat $(TYPES); exit 1; }
 
 format: $(STAMP) ## Apply ruff's format and its safe fixes
 	@$(BIN)/ruff check --fix
@@ -94,7 +112,7 @@ proto: $(STAMP) ## Generate the protobuf code from the .proto files
 	@$(BIN)/python -m grpc_tools.protoc -I $(PB) --python_out=$(PB) --pyi_out=$(PB) lance.proto substrait.proto
 
 clean: ## Remove .venv and everything built or cached here
-	rm -rf $(VENV) $(VERSIONS) build dist site spark-warehouse .pytest_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VERSIONS) .real-s3 build dist site spark-warehouse .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Beside .venv, which lends all the rest: what is on PYTHONPATH is found first, by Spark's workers too.

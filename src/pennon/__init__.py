@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from pennon.jobs.lookup_join.join import OnLike
     from pennon.jobs.lookup_join.plan import LookupJoinPlan
     from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, MaintenanceStatus
+    from pennon.jobs.merge.clauses import Delete, Insert, Update
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
-    from pennon.jobs.results import IndexResult, Result, TrimResult, UpdateResult
+    from pennon.jobs.results import IndexResult, Result, RowsResult, TrimResult, UpdateResult
+    from pennon.jobs.rows.plan import RowsPlan
     from pennon.jobs.update_column import UpdatePlan
     from pennon.query.catalog import Skipped
     from pennon.query.filter.reading import FilterLike
@@ -62,6 +64,7 @@ __all__ = [
     "CompactPlan",
     "CompactionChoices",
     "Decision",
+    "Delete",
     "DropPlan",
     "Engine",
     "Event",
@@ -78,6 +81,7 @@ __all__ = [
     "IndexResult",
     "IndexStep",
     "IndexUse",
+    "Insert",
     "Inverted",
     "IvfFlat",
     "IvfHnswFlat",
@@ -100,6 +104,8 @@ __all__ = [
     "Result",
     "ReuseInfo",
     "ReuseVersionInfo",
+    "RowsPlan",
+    "RowsResult",
     "ScanOptions",
     "SearchExplanation",
     "SearchOptions",
@@ -114,6 +120,7 @@ __all__ = [
     "TextOptions",
     "TrimPlan",
     "TrimResult",
+    "Update",
     "UpdatePlan",
     "UpdateResult",
     "VectorLike",
@@ -136,6 +143,7 @@ _MODULES = {
     "CompactPlan": "pennon.jobs.compact.plan",
     "CompactionChoices": "pennon.jobs.compact.plan",
     "Decision": "pennon.jobs.maintain",
+    "Delete": "pennon.jobs.merge.clauses",
     "DropPlan": "pennon.jobs.drop_index",
     "Engine": "pennon.engine.engine",
     "Event": "pennon.events",
@@ -152,6 +160,7 @@ _MODULES = {
     "IndexResult": "pennon.jobs.results",
     "IndexStep": "pennon.jobs.optimize.steps",
     "IndexUse": "pennon.query.scan.explain",
+    "Insert": "pennon.jobs.merge.clauses",
     "Inverted": "pennon.index.inverted.options",
     "IvfFlat": "pennon.index.vector.options",
     "IvfHnswFlat": "pennon.index.vector.options",
@@ -174,6 +183,8 @@ _MODULES = {
     "Result": "pennon.jobs.results",
     "ReuseInfo": "pennon.query.inventory",
     "ReuseVersionInfo": "pennon.query.inventory",
+    "RowsPlan": "pennon.jobs.rows.plan",
+    "RowsResult": "pennon.jobs.results",
     "ScanOptions": "pennon.query.scan.request",
     "SearchExplanation": "pennon.query.search.explain",
     "SearchOptions": "pennon.query.search.request",
@@ -188,6 +199,7 @@ _MODULES = {
     "TextOptions": "pennon.query.text.request",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
+    "Update": "pennon.jobs.merge.clauses",
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
     "VectorLike": "pennon.query.search.request",

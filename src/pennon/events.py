@@ -56,7 +56,7 @@ class Event(Displayed):
         return self.indices[0] if len(self.indices) == 1 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of the log record: counts and details are beside the others."""
+        """The fields of the log record: counts and details are fields like the others."""
         return {
             "event": self.kind.value,
             "table": self.table,

@@ -30,7 +30,7 @@ def in_line(text: str) -> str:
 
 
 def in_lines(lines: Iterable[str]) -> str:
-    """A text of exactly these lines, whatever names are in them."""
+    """A text of exactly these lines, for any names in them."""
     return "\n".join(map(in_line, lines))
 
 

@@ -67,9 +67,9 @@ def test_one_embedded_session_per_process(engine: SparkEngine) -> None:
 def test_old_sparks_are_refused() -> None:
     # What can be known of a session of another version without installing it: its class, and that it runs.
     running = SimpleNamespace(_jsc=object())
-    attributes = {"version": "4.0.1", "sparkContext": running, "__module__": "pyspark.sql.session"}
+    attributes = {"version": "3.4.4", "sparkContext": running, "__module__": "pyspark.sql.session"}
     spark: Any = type("SparkSession", (), attributes)()
-    with pytest.raises(SparkUnavailable, match=r"needs Spark 4\.1 or newer, but this is 4\.0\.1"):
+    with pytest.raises(SparkUnavailable, match=r"needs Spark 3\.5 or newer, but this is 3\.4\.4"):
         SparkEngine.attach(spark)
 
 

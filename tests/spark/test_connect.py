@@ -30,7 +30,8 @@ found = spark.sql(f"SELECT id FROM pennon_search('{uri}', 'v', array(6.9, 1), 1)
 assert [row.id for row in found] == [7]
 assert [row.name for row in spark.sql(f"SELECT * FROM pennon_indices('{uri}')").collect()] == ["id_idx"]
 spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-assert spark.read.format("pennon").option("pushdown", "true").load(uri).filter("id = 5").count() == 1
+assert [frame.filter("id = 5").count(), frame.count()] == [1, 100]
+assert pennon.open(uri, spark=spark).where("id > 97").select("id").dataframe().count() == 2
 """
 
 

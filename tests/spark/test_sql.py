@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql import types as st
+from pyspark.sql.udtf import AnalyzeArgument
 
 import pennon
+import pennon.spark
+from pennon.errors import InvalidArgument, PennonError
 from pennon.index.vector.vectors import to_lists
+from pennon.spark.sql.registry import analyzed
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +90,12 @@ def test_text_and_hybrid_searches(spark: SparkSession, uri: str, vectors: np.nda
     rows = table.search_hybrid(("v", vectors[3]), ("body", "rare"), 3, columns=["id"]).to_pylist()
     assert [row.asDict() for row in hybrid.collect()] == [pytest.approx(row) for row in rows]
     assert rows[0]["id"] == 3
+    arguments = f"'{path}', 'v', {query}, 'body', 'rare', 3"
+    plan = [row.plan for row in spark.sql(f"SELECT * FROM pennon_explain_search_hybrid({arguments})").collect()]
+    assert plan == [
+        *str(table.explain_search("v", vectors[3], 3)).splitlines(),
+        *str(table.explain_search_text("body", "rare", 3)).splitlines(),
+    ]
 
 
 def test_a_search_for_every_row_of_a_query(spark: SparkSession, uri: str, vectors: np.ndarray) -> None:
@@ -97,26 +109,85 @@ def test_a_search_for_every_row_of_a_query(spark: SparkSession, uri: str, vector
 
 
 @pytest.mark.parametrize(
-    ("call", "problem"),
+    ("name", "given", "problem"),
     [
-        ("pennon_search('{uri}', 'w', array(1, 2), 3)", "has no column 'w'. Did you mean"),
-        ("pennon_search('{uri}', 'v', 'text', 3)", "query must be an array of numbers, not string"),
-        ("pennon_search('{uri}', 'v', array(1, 2), 3, nprobs => 1)", "searches take no option 'nprobs'"),
-        ("pennon_search('{uri}', 'v', array(1, 2), 3, columns => array('idd'))", "has no top-level column 'idd'"),
-        ("pennon_search_text('{uri}', 'lang', 'x', 3, fuzzyness => 1)", "text searches take no option 'fuzzyness'"),
-        ("pennon_search_text('{uri}', 'id', 'x', 3)", "which text searches do not read"),
-        ("pennon_search_hybrid('{uri}', 'v', 'x', 'lang', 'x', 3)", "query must be an array of numbers"),
-        ("pennon_search('{uri}x', 'v', array(1, 2), 3)", "cannot open a Lance table at"),
-        ("pennon_search('{uri}', 'v', array(1, 2), 3)", "a query vector has 2 items, vectors of column 'v' have 8"),
-        ("pennon_indices('{uri}x')", "cannot open a Lance table at"),
-        ("pennon_explain('{uri}', 'idd = 3')", "names a column the table does not have: idd"),
+        ("search", {"column": "w", "query": [1, 2]}, "has no column 'w'. Did you mean"),
+        ("search", {"column": "v", "query": "text"}, "query must be an array of numbers, not string"),
+        ("search", {"column": "v", "query": [1], "nprobs": 1}, "searches take no option 'nprobs'"),
+        ("search", {"column": "v", "query": [1], "columns": ["idd"]}, "has no top-level column 'idd'"),
+        ("search", {"column": "v", "query": [1, 2]}, "a query vector has 2 items, vectors of column 'v' have 8"),
+        ("search", {"column": "v", "query": [1] * 8, "k": 0}, "k must be"),
+        ("search", {"column": "v", "query": [1] * 8, "filter": "idd = 3"}, "does not have: idd"),
+        ("explain_search", {"column": "v", "query": [1, 2]}, "a query vector has 2 items"),
+        ("search_text", {"column": "lang", "query": "x", "fuzzyness": 1}, "text searches take no option 'fuzzyness'"),
+        ("search_text", {"column": "id", "query": "x"}, "which text searches do not read"),
+        (
+            "search_hybrid",
+            {"vector_column": "v", "vector": "x", "text_column": "lang", "text": "x"},
+            "array of numbers",
+        ),
+        (
+            "search_hybrid",
+            {"vector_column": "v", "vector": [1], "text_column": "id", "text": "x"},
+            "a query vector has",
+        ),
+        ("indices", {"uri": "/nowhere.lance"}, "cannot open a Lance table at"),
+        ("indices", {"uri": None}, "the address of the table is missing"),
+        ("indices", {"version": 99}, "cannot open version 99"),
+        ("indices", {"filter": "x"}, "the function has no argument 'filter'"),
+        ("indices", {"storage_options": {"aws_secret_access_key": "x"}}, "is a secret"),
+        ("explain", {"filter": "idd = 3"}, "names a column the table does not have: idd"),
+        ("scan", {"filter": "id ="}, "filter"),
+        ("scan", {"columns": ["idd"]}, "has no top-level column 'idd'"),
+        ("scan", {"limit": "x"}, "limit must be a whole number"),
+        ("lookup", {"column": "idd", "value": 3}, "has no column 'idd'"),
+        ("lookup", {"column": "id", "value": "abc"}, "a value does not fit it"),
+        ("lookup", {"column": "id", "value": [1, 2.5]}, "a value does not fit it"),
     ],
 )
-def test_errors_are_short(spark: SparkSession, uri: str, call: str, problem: str) -> None:
-    with pytest.raises((AnalysisException, PythonException)) as caught:
-        spark.sql(f"SELECT * FROM {call.format(uri=uri)}").collect()
+def test_errors_come_when_a_query_is_analyzed(uri: str, name: str, given: dict[str, Any], problem: str) -> None:
+    """All arguments are constants: no task runs."""
+    arguments = {key: constant(value) for key, value in {"uri": uri, **given}.items()}
+    with pytest.raises(PennonError) as caught:
+        analyzed({}, f"pennon_{name}", (), arguments)
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["uri", "column", "columns", "version"])
+def test_what_must_be_constant(uri: str, name: str) -> None:
+    arguments = {"uri": constant(uri), "column": constant("id"), "value": constant(3)}
+    arguments[name] = AnalyzeArgument(st.StringType(), None, isTable=False, isConstantExpression=False)
+    with pytest.raises(InvalidArgument, match=f"the argument {name} of pennon_lookup must be a constant"):
+        analyzed({}, "pennon_lookup", (), arguments)
+
+
+def constant(value: Any) -> AnalyzeArgument:
+    types = {str: st.StringType(), int: st.IntegerType(), list: st.ArrayType(st.DoubleType())}
+    return AnalyzeArgument(types.get(type(value), st.NullType()), value, isTable=False, isConstantExpression=True)
+
+
+def test_errors_are_short(spark: SparkSession, uri: str) -> None:
+    with pytest.raises(AnalysisException) as caught:
+        spark.sql(f"SELECT * FROM pennon_search('{uri}', 'v', array(1, 2), 3)")
+    assert "a query vector has 2 items" in str(caught.value)
     assert len(str(caught.value).splitlines()) < 14
+
+
+def test_lookups_and_scans(spark: SparkSession, uri: str) -> None:
+    found = spark.sql(f"SELECT * FROM pennon_lookup('{uri}', 'lang', 'en', array('id'))")
+    assert found.schema.simpleString() == "struct<id:bigint>"
+    assert sorted(row.id for row in found.collect()) == list(range(1, 600, 3))
+    several = spark.sql(
+        f"""SELECT q.id AS q, f.id, f.lang FROM (SELECT 7 AS id UNION ALL SELECT 8 UNION ALL SELECT -1) q,
+            LATERAL pennon_lookup('{uri}', 'id', array(q.id, NULL, q.id + 1), array('id', 'lang')) f ORDER BY q, f.id"""
+    )
+    assert [(row.q, row.id) for row in several.collect()] == [(-1, 0), (7, 7), (7, 8), (8, 8), (8, 9)]
+    scanned = spark.sql(
+        f"""SELECT * FROM pennon_scan('{uri}', filter => "lang = 'de' AND id < 10", columns => array('id'), limit => 3,
+            with_row_address => true)"""
+    )
+    assert [tuple(row) for row in scanned.collect()] == [(0, 0), (3, 3), (6, 6)]
+    assert spark.sql(f"SELECT * FROM pennon_scan('{uri}')").count() == 600
 
 
 def test_the_inventory(spark: SparkSession, uri: str) -> None:
@@ -137,6 +208,9 @@ def test_plans_in_sql(spark: SparkSession, uri: str) -> None:
         row.plan for row in spark.sql(f"SELECT * FROM pennon_explain('{uri}', filter => \"lang = 'en'\")").collect()
     ]
     assert lines == str(pennon.open(uri).explain("lang = 'en'")).splitlines()
+    query = "array_repeat(1.0, 8)"
+    lines = [row.plan for row in spark.sql(f"SELECT * FROM pennon_explain_search('{uri}', 'v', {query}, 3)").collect()]
+    assert lines == str(pennon.open(uri).explain_search("v", [1.0] * 8, 3)).splitlines()
 
 
 def test_storage_options_of_the_session_stay_out_of_plans(

@@ -1,4 +1,4 @@
-"""The command that asks whether indices agree with their table."""
+"""The command that checks whether indices agree with their table."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REPAIRS = {
     type=int,
     default=RECALL_QUERIES,
     show_default=True,
-    help="Vectors to measure recall with, beside a scan of all; 0 measures none.",
+    help="Vectors to measure recall with, against a scan of all; 0 measures none.",
 )
 @click.option("--dry-run", is_flag=True, help="With --repair: show what it would build, and stop.")
 @output_option

@@ -44,8 +44,8 @@ def complete_column(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
 
 
 def _table(ctx: click.Context) -> Table | None:
-    """The table named before on the line. Only of this machine, since nobody waits for an object store on Tab; and
-    whatever is wrong with it, a shell in the middle of a line is no place to say so."""
+    """The table named before on the line. Only of this machine, since an object store is too slow for Tab.
+    Errors are not shown: the shell is in the middle of a line."""
     # Where the line ends with an option that waits for its value, click leaves arguments unparsed.
     uri = ctx.params.get("uri") or next(iter(ctx.args), None)
     try:

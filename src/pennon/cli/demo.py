@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -18,6 +19,7 @@ from pennon.cli.command import verb
 from pennon.cli.options import listener
 from pennon.errors import InvalidArgument
 from pennon.format.append import create_table
+from pennon.jobs.shared.placement import VARIABLE
 from pennon.query.search.request import SearchOptions
 from pennon.table import open_table
 from pennon.wording import human_bytes
@@ -31,7 +33,7 @@ ARTICLES, ARTICLE_FRAGMENTS = 200_000, 4
 TOPICS, DIMENSION = 1000, 64
 SUB_VECTORS, REFINE_FACTOR = 16, 10
 
-say = render.console.print
+show = render.console.print
 
 
 @verb("demo", example="pennon demo --rows 1000000")
@@ -44,36 +46,37 @@ def demo(rows: int, keep: str | None) -> None:
     if any(table.exists() for table in tables):
         raise InvalidArgument(f"{directory} holds the tables of a demo already", "Name another folder, or remove them")
     events_uri, articles_uri = map(str, tables)
+    os.environ[VARIABLE] = "0"  # what is shown is a build on Spark, however small the table
     try:
         _show_btree(events_uri, rows)
-        say()
+        show()
         _show_vectors(articles_uri)
         if keep:
-            say(f"\nThe tables stay in {directory}")
+            show(f"\nThe tables stay in {directory}")
     finally:
         if not keep:
             shutil.rmtree(directory, ignore_errors=True)
 
 
 def _show_btree(uri: str, rows: int) -> None:
-    say(f"1. A table of {rows:,} events in {FRAGMENTS} fragments", style="bold")
+    show(f"1. A table of {rows:,} events in {FRAGMENTS} fragments", style="bold")
     _, seconds = _timed(
         lambda: create_table(uri, events_schema(), events(rows), rows_per_fragment=-(-rows // FRAGMENTS))
     )
-    say(f"   written in {seconds:.1f} s\n")
+    show(f"   written in {seconds:.1f} s\n")
 
     table = open_table(uri, engine="spark", progress=listener() or False)
-    say("2. The plan of a B-tree on user_id", style="bold")
-    say(_indent(str(table.plan_index("user_id"))) + "\n")
+    show("2. The plan of a B-tree on user_id", style="bold")
+    show(_indent(str(table.plan_index("user_id"))) + "\n")
 
-    say("3. The build, on Spark (the first job also starts the session)", style="bold")
+    show("3. The build, on Spark (the first job also starts the session)", style="bold")
     _, seconds = _timed(lambda: table.create_index("user_id"))
-    say(f"   built and committed in {seconds:.1f} s")
+    show(f"   built and committed in {seconds:.1f} s")
     _, seconds = _timed(lambda: table.create_index("ts"))
-    say(f"   a second one, on ts, in {seconds:.1f} s, now that Spark is warm\n")
+    show(f"   a second one, on ts, in {seconds:.1f} s, now that Spark is warm\n")
     render.print_indices(table.indices())
 
-    say("\n4. Queries, and what they touch", style="bold")
+    show("\n4. Queries, and what they touch", style="bold")
     rare = table.scan("user_id between 10000000 and 40000000", ["user_id"], limit=1)
     user = rare["user_id"][0].as_py() if rare.num_rows else 1000
     start = events_start() + 86_400 * 10
@@ -83,30 +86,30 @@ def _show_btree(uri: str, rows: int) -> None:
         f"ts >= {_timestamp(start)} and ts < {_timestamp(start + 60)}",
         "user_id is null and amount > 99.9",
     ):
-        say(_indent(str(table.explain(filter, analyze=True))) + "\n")
+        show(_indent(str(table.explain(filter, analyze=True))) + "\n")
 
-    say("5. Against a full scan", style="bold")
+    show("5. Against a full scan", style="bold")
     filter = f"user_id = {user}"
     table.scan(filter)
     found, indexed = _timed(lambda: table.scan(filter))
     scanned, full = _timed(lambda: table.scan(f"user_id + 0 = {user}"))
     assert found.num_rows == scanned.num_rows
-    say(f"   {filter}: {found.num_rows} rows in {indexed * 1000:.2f} ms through the index,")
-    say(f"   {full * 1000:.0f} ms by a full scan: {full / indexed:,.0f} times longer")
+    show(f"   {filter}: {found.num_rows} rows in {indexed * 1000:.2f} ms through the index,")
+    show(f"   {full * 1000:.0f} ms by a full scan: {full / indexed:,.0f} times longer")
 
 
 def _show_vectors(uri: str) -> None:
-    say(f"6. A table of {ARTICLES:,} articles with embeddings of {DIMENSION} dimensions", style="bold")
+    show(f"6. A table of {ARTICLES:,} articles with embeddings of {DIMENSION} dimensions", style="bold")
     _, seconds = _timed(lambda: create_table(uri, articles_schema(), articles(), ARTICLES // ARTICLE_FRAGMENTS))
-    say(f"   written in {seconds:.1f} s\n")
+    show(f"   written in {seconds:.1f} s\n")
 
     table = open_table(uri, engine="spark", progress=listener() or False)
-    say("7. A vector index on embedding: its plan, and the build on Spark", style="bold")
-    say(_indent(str(table.plan_index("embedding", "IVF_PQ", metric="cosine", num_sub_vectors=SUB_VECTORS))))
+    show("7. A vector index on embedding: its plan, and the build on Spark", style="bold")
+    show(_indent(str(table.plan_index("embedding", "IVF_PQ", metric="cosine", num_sub_vectors=SUB_VECTORS))))
     built = table.create_index("embedding", "IVF_PQ", metric="cosine", num_sub_vectors=SUB_VECTORS)
-    say(f"   built and committed in {built.seconds:.1f} s, {human_bytes(built.bytes_written)}\n")
+    show(f"   built and committed in {built.seconds:.1f} s, {human_bytes(built.bytes_written)}\n")
 
-    say("8. The articles nearest to article 42, through the index and by measuring every one", style="bold")
+    show("8. The articles nearest to article 42, through the index and by measuring every one", style="bold")
     [query] = table.scan("article_id = 42", ["embedding"])["embedding"]
     through_index: SearchOptions = {"columns": ["article_id", "topic"], "refine_factor": REFINE_FACTOR}
     exact: SearchOptions = {"columns": ["article_id", "topic"], "use_index": False}
@@ -114,12 +117,12 @@ def _show_vectors(uri: str) -> None:
     found, indexed = _timed(lambda: table.search("embedding", query, **through_index))
     measured, full = _timed(lambda: table.search("embedding", query, **exact))
     for row in found.slice(1, 3).to_pylist():
-        say(f"   article {row['article_id']} of topic {row['topic']}, distance {row['_distance']:.3f}")
+        show(f"   article {row['article_id']} of topic {row['topic']}, distance {row['_distance']:.3f}")
     explained = table.explain_search("embedding", query, analyze=True, **through_index)
-    say(f"\n{_indent(str(explained))}\n")
+    show(f"\n{_indent(str(explained))}\n")
     same = len(set(found["article_id"].to_pylist()) & set(measured["article_id"].to_pylist()))
-    say(f"   {indexed * 1000:.1f} ms through the index, {full * 1000:.0f} ms by measuring all {ARTICLES:,} embeddings;")
-    say(f"   {same} of the 10 articles found are the same")
+    show(f"   {indexed * 1000:.1f} ms through the index, {full * 1000:.0f} ms by measuring all {ARTICLES:,} vectors;")
+    show(f"   {same} of the 10 articles found are the same")
 
 
 def events_schema() -> pa.Schema:

@@ -32,7 +32,7 @@ class Settings:
 
 
 def settings_of(ctx: click.Context | None = None) -> Settings:
-    """Those of the command under way; made on demand where none is, as during completion."""
+    """Those of the running command; made on demand if there is none, as during completion."""
     root = (ctx or click.get_current_context()).find_root()
     return root.ensure_object(Settings)
 
@@ -53,14 +53,14 @@ class PlainErrors(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt:
-            click.echo("interrupted; what was under way is not committed", err=True)
+            click.echo("interrupted; unfinished work is not committed", err=True)
             ctx.exit(130)
-        except Exception as error:  # whatever it is, a user wants a sentence
+        except Exception as error:  # a user wants a sentence for any error
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # `pennon scan ... | head` has what it wants; click ends the command without a word
             if settings.debug:
-                tell(traceback.format_exc())
-            tell(f"error: {sentence(error)}")
+                print_error(traceback.format_exc())
+            print_error(f"error: {sentence(error)}")
             if settings.json:
                 click.echo(json.dumps(described(error), ensure_ascii=False, indent=2))
             ctx.exit(TRY_AGAIN if isinstance(error, StoreUnavailable) and error.retryable else 1)
@@ -78,7 +78,7 @@ def described(error: Exception) -> dict[str, Any]:
     }
 
 
-def tell(text: str) -> None:
+def print_error(text: str) -> None:
     """Prints it on the error stream, without secrets and without what steers a terminal."""
     click.echo(escape_controls(redact(text)), err=True)
 

@@ -194,7 +194,7 @@ def _join(table: Table, name: str, queries: str, out: str, output: str, join: Ca
         raise InvalidArgument(f"there is a table at {out} already", "Name another place with -o")
     if not queries.endswith(PARQUET):
         open_table(queries, storage_options=storage)  # what is wrong with it is reported better here than through Spark
-    # PySpark complains of a new pandas whatever it is asked, though only Arrow is used.
+    # PySpark warns about new versions of pandas, though only Arrow is used.
     warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
     joined = join(_read(engine.session, queries, storage))
     stage = name.replace("-", " ")
@@ -214,7 +214,7 @@ def _join(table: Table, name: str, queries: str, out: str, output: str, join: Ca
 def _read(spark: SparkSession, uri: str, storage: dict[str, str]) -> DataFrame:
     if uri.endswith(PARQUET):
         return spark.read.parquet(uri)
-    # Brings pyspark, which commands without Spark must not wait for.
+    # Imports pyspark, which commands without Spark must not wait for.
     from pennon.spark import read, register  # noqa: PLC0415
 
     register(spark)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pennon.cli.command import DEBUG_HELP, QUIET_HELP, ListedVerb, Verbs
-from pennon.cli.errors import settings_of, tell
+from pennon.cli.errors import print_error, settings_of
 from pennon.cli.versions import print_versions
 
 
@@ -36,7 +36,12 @@ main.add_purpose(
     "Build",
     ListedVerb("create_index", "create-index", "Build an index on a column."),
     ListedVerb("create_index", "drop-index", "Remove an index."),
-    ListedVerb("create_index", "update-column", "Change a column in place, by an SQL expression."),
+)
+main.add_purpose(
+    "Change",
+    ListedVerb("rows", "delete", "Delete the rows that a filter selects."),
+    ListedVerb("rows", "update", "Give rows new values, by SQL expressions."),
+    ListedVerb("rows", "merge", "Update and insert rows by key, from another table."),
 )
 main.add_purpose(
     "Query",
@@ -73,4 +78,4 @@ main.add_purpose(
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    tell(f"warning: {' '.join(str(message).split())}")
+    print_error(f"warning: {' '.join(str(message).split())}")

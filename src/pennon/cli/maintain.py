@@ -12,7 +12,7 @@ import click
 from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.completion import complete_index
-from pennon.cli.errors import sentence, tell
+from pennon.cli.errors import print_error, sentence
 from pennon.cli.options import dry_run_option, duration, on_table, output_option
 from pennon.errors import PennonError
 from pennon.jobs.compact.plan import REMAPS
@@ -66,7 +66,7 @@ deletions_option = click.option(
     metavar="N",
     help="Merge the newest N segments with what is new; 0 adds a delta.  [default: by size]",
 )
-@click.option("--retrain", is_flag=True, help="Build everything again, with models trained on today's rows.")
+@click.option("--retrain", is_flag=True, help="Build everything again, with models trained on the current rows.")
 @dry_run_option
 @output_option
 def optimize(
@@ -185,7 +185,7 @@ def maintain(
                 return
             sleep(max(0.0, started + every - monotonic()))
     except KeyboardInterrupt:
-        tell(f"{plural(tally.passes, 'pass', 'passes')}, {tally.failures} failed")
+        print_error(f"{plural(tally.passes, 'pass', 'passes')}, {tally.failures} failed")
         raise
 
 
@@ -244,4 +244,4 @@ def _one_of_many(table: Table, policy: MaintenancePolicy, dry_run: bool, output:
     elif report:
         render.console.print(f"{now} ({tally}) {report}\n")
     else:
-        tell(f"{now} error: {problem}")
+        print_error(f"{now} error: {problem}")

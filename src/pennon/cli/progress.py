@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Plain lines: the number that may come at once, the seconds after which one more may, and the least seconds between
 # two lines about a running stage.
-BURST, REGAIN_SECONDS, UNDER_WAY_SECONDS = 12, 3.0, 5.0
+BURST, REGAIN_SECONDS, RUNNING_SECONDS = 12, 3.0, 5.0
 BAR_WIDTH = 16
 
 
@@ -48,7 +48,7 @@ class PlainProgress:
     def stage_advanced(self, name: str, done_tasks: int) -> None:
         stage = self._stages[name]
         stage.done = done_tasks
-        if done_tasks < stage.tasks and self._clock() - self._last >= UNDER_WAY_SECONDS:
+        if done_tasks < stage.tasks and self._clock() - self._last >= RUNNING_SECONDS:
             rows = "" if stage.rows is None else f", {stage.rows_done:,} of {plural(stage.rows, 'row')}"
             self._write(f"{name}: {done_tasks} of {plural(stage.tasks, 'task')}{rows}{self._speed(stage)}")
 

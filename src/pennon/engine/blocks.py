@@ -37,6 +37,8 @@ class Packer:
     def __init__(self) -> None:
         self._waiting: list[_Waiting] = []
         self._bytes = 0
+        # Of all blocks that were added.
+        self.packed_bytes = 0
 
     def add(self, destination: int, batch: pa.RecordBatch, place: int = 0) -> Iterator[pa.RecordBatch]:
         for piece in pieces(batch):
@@ -50,6 +52,7 @@ class Packer:
                 yield from self.flush()
             self._waiting.append((destination, place, piece, size))
             self._bytes += size
+            self.packed_bytes += size
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         if self._waiting:

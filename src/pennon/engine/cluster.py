@@ -9,7 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyspark
 
+from pennon.engine.older_sparks import (
+    BYTES_PER_BATCH,
+    REPARTITION_BY_ID,
+    repartition_by_key,
+    session_for_blocks,
+    version_of,
+)
 from pennon.engine.session import (
     check_running,
     choose_session,
@@ -19,6 +27,7 @@ from pennon.engine.session import (
     stop_embedded,
 )
 from pennon.engine.spark_job import run_job
+from pennon.engine.worker_python import drivers_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +43,7 @@ class Cluster:
         with spark_errors_translated(), _warnings_suppressed():
             self._spark = choose_session(given)
             self.embedded = is_embedded(self._spark)
+            self.version = min(version_of(self._spark.version), version_of(pyspark.__version__))
 
     @property
     def session(self) -> SparkSession:
@@ -65,15 +75,25 @@ class Cluster:
     def numbers(self, count: int) -> DataFrame:
         """The numbers from 0, one in each partition."""
         with spark_errors_translated():
-            return self.session.range(0, count, 1, count)
+            check_running(self._spark)
+            return self._block_session.range(0, count, 1, count)
+
+    @cached_property
+    def _block_session(self) -> SparkSession:
+        """The session of Pennon's own frames."""
+        if self.version >= BYTES_PER_BATCH or is_connect(self._spark):
+            return self._spark
+        return session_for_blocks(self._spark)
 
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
-        with spark_errors_translated(), _warnings_suppressed():
+        with spark_errors_translated(), _warnings_suppressed(), drivers_python(self._spark):
             return frame.mapInArrow(function, schema)
 
     def deliver(self, blocks: DataFrame, destinations: int) -> DataFrame:
         """Repartition: every block goes to the partition of its destination."""
         with spark_errors_translated():
+            if self.version < REPARTITION_BY_ID:
+                return repartition_by_key(blocks, destinations)
             return blocks.repartitionById(destinations, "destination")
 
     def collect(
@@ -101,4 +121,6 @@ def _warnings_suppressed() -> Generator[None]:
         warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
         # Python and libraries with threads warn about the fork that starts the JVM: the child only becomes the JVM.
         warnings.filterwarnings("ignore", ".*fork")
+        # PySpark 3.5 compares versions by a module that Python was about to remove.
+        warnings.filterwarnings("ignore", ".*distutils", DeprecationWarning)
         yield

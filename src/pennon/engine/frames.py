@@ -117,22 +117,41 @@ class ReceiveRows:
             yield from self.function(_opened(rows))
 
 
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The columns of a frame as PySpark passes them. Raises ValueError for a type that Arrow lacks."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
+
+    fields: list[pa.Field] = []
+    for field in frame.schema.fields:
+        try:
+            fields.append(pa.field(field.name, to_arrow_type(field.dataType), field.nullable))
+        except PySparkException as error:
+            raise ValueError(field.name) from error
+    return pa.schema(fields)
+
+
+def numbered_columns(frame: DataFrame) -> DataFrame:
+    """The same columns under the names 0, 1, ...: PySpark would parse a name with a dot as a path."""
+    return frame.toDF(*map(str, range(len(frame.columns))))
+
+
 def nested_schema(frame: DataFrame, name: str, items: pa.Schema) -> StructType:
     """The columns of a frame, and one with lists of such items. Raises ValueError for a type that Spark lacks."""
     from pyspark.sql.types import ArrayType, StructField, StructType  # noqa: PLC0415
 
-    return StructType([*frame.schema.fields, StructField(name, ArrayType(spark_schema(items)))])
+    return StructType([*frame.schema.fields, StructField(name, ArrayType(frame_schema(items)))])
 
 
 def flat_schema(frame: DataFrame, added: pa.Schema) -> StructType:
     """The columns of a frame, and more. Raises ValueError for a type that Spark lacks."""
     from pyspark.sql.types import StructType  # noqa: PLC0415
 
-    return StructType([*frame.schema.fields, *spark_schema(added).fields])
+    return StructType([*frame.schema.fields, *frame_schema(added).fields])
 
 
-def spark_schema(columns: pa.Schema) -> StructType:
-    """Raises ValueError for a type that Spark lacks."""
+def frame_schema(columns: pa.Schema) -> StructType:
+    """Spark's schema of columns. Raises ValueError with the name of one whose type Spark lacks."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql.pandas.types import from_arrow_type  # noqa: PLC0415
     from pyspark.sql.types import StructField, StructType  # noqa: PLC0415

@@ -17,6 +17,7 @@ from pennon.engine.mailboxes import Mailboxes, mailboxes
 from pennon.engine.progress import ProgressListener, watched, watched_tasks
 from pennon.engine.settings import local_cores
 from pennon.engine.tasks import Sending
+from pennon.work import Work, count_work
 
 # Memory of an exchange for batches that were sent and not yet read.
 EXCHANGE_BYTES = 256 << 20
@@ -55,6 +56,10 @@ class LocalEngine:
     def parallelism(self) -> int:
         return self._threads
 
+    @property
+    def in_process(self) -> LocalEngine:
+        return self
+
     def advice(self) -> list[str]:
         return []
 
@@ -66,7 +71,10 @@ class LocalEngine:
             return []
         own = copies(function)
         calls = [partial(_call, own, pickled(task)) for task in tasks]
-        return self._run(stage, stage, calls, rows, Event())
+        values = self._run(stage, stage, calls, rows, Event())
+        # What tasks read is counted with what this process reads.
+        count_work(Work(tasks=len(tasks), rows_read=rows or 0))
+        return values
 
     def exchange(
         self,
@@ -88,6 +96,8 @@ class LocalEngine:
             cancelled, reduce = Event(), copies(reduce_function)
             receives = [partial(_receive, reduce, number, mail, cancelled) for number in range(destinations)]
             reduced = self._run(stage, f"{stage}: reduce", receives, rows, cancelled)
+            sent = mail.sent_bytes
+        count_work(Work(tasks=len(tasks) + destinations, rows_read=rows or 0, shuffle_bytes=sent))
         return Exchanged(mapped, {number: value for number, values in enumerate(reduced) for value in values})
 
     def stop(self) -> None:

@@ -27,6 +27,7 @@ class Mailboxes:
         self._boxes = [_Mailbox(directory / f"{number}.arrows") for number in range(destinations)]
         self._free = memory_bytes
         self._lock = Lock()
+        self.sent_bytes = 0
 
     def send(self, task: int, destination: int, batch: pa.RecordBatch) -> None:
         """Keep a copy: the sender may reuse its memory."""
@@ -42,6 +43,7 @@ class Mailboxes:
 
     def _reserve(self, size: int) -> bool:
         with self._lock:
+            self.sent_bytes += size
             if size > self._free:
                 return False
             self._free -= size

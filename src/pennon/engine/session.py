@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyspark
+import pyspark.util
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
-from pyspark.util import is_remote_only
 
 from pennon.engine.choice import is_session
 from pennon.engine.jvm import lost_connection
+from pennon.engine.older_sparks import version_of
 from pennon.errors import InvalidArgument, SparkUnavailable
 
-MINIMUM_VERSION = (4, 1)
+MINIMUM_VERSION = (3, 5)
 # Variables that a launcher sets for a session that is not active yet: spark-submit's, and that of a Connect server.
 LAUNCHED_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 
@@ -68,12 +69,12 @@ def _context(spark: SparkSession) -> Any:
     return getattr(spark.sparkContext, "_jsc", None)
 
 
-def check_version(version: str) -> None:
-    major, minor = version.split(".")[:2]
-    if (int(major), int(minor)) < MINIMUM_VERSION:
+def check_version(version: str, minimum: tuple[int, int] = MINIMUM_VERSION, what: str = "Pennon") -> None:
+    """Raises SparkUnavailable for a version of Spark before `minimum`, which `what` needs."""
+    if version_of(version) < minimum:
         raise SparkUnavailable(
-            f"Pennon needs Spark {'.'.join(map(str, MINIMUM_VERSION))} or newer, but this is {version}",
-            "Older versions cannot send rows to a partition by its number: upgrade pyspark and the cluster",
+            f"{what} needs Spark {'.'.join(map(str, minimum))} or newer, but this is {version}",
+            "Upgrade pyspark and the cluster",
         )
 
 
@@ -115,7 +116,7 @@ def _launched_session() -> SparkSession | None:
 
 def _embedded_session() -> SparkSession:
     global _embedded  # noqa: PLW0603
-    if is_remote_only():
+    if _is_remote_only():
         raise SparkUnavailable(
             "The installed pyspark is only the Connect client and cannot start a session",
             "Pass a Connect session, or install the package pyspark",
@@ -128,3 +129,9 @@ def _embedded_session() -> SparkSession:
         if _embedded is None or _active_session() is None:
             _embedded = start()
         return _embedded
+
+
+def _is_remote_only() -> bool:
+    # There is no such package before Spark 4.0.
+    ask: Any = getattr(pyspark.util, "is_remote_only", None)
+    return ask is not None and ask()

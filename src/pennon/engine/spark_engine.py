@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,9 +13,11 @@ import pyarrow as pa
 from pennon.engine.blocks import SPARK_SCHEMA
 from pennon.engine.engine import Exchanged, Sent
 from pennon.engine.frames import MapTasks, Message, Packed
+from pennon.engine.local_engine import LocalEngine
 from pennon.engine.progress import ProgressListener, watched
 from pennon.engine.settings import advice
-from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBlocks, dumps
+from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, ReduceRows, RunTasks, SendBlocks, dumps
+from pennon.work import Work, count_work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,11 +37,18 @@ class SparkEngine:
     `PennonError`, and when it gives up, the failure is raised as `TaskFailed`.
     """
 
-    def __init__(self, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        progress: ProgressListener | None = None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         """Use the given session, else the active one, else an embedded local one that is started when the engine is
-        first used."""
+        first used. `around` wraps the tasks of small work in this process."""
         self._spark = spark
         self._progress = progress
+        self._around = around
 
     @classmethod
     def attach(cls, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> SparkEngine:
@@ -67,6 +76,10 @@ class SparkEngine:
         return self._cluster.parallelism
 
     @property
+    def in_process(self) -> LocalEngine:
+        return LocalEngine(progress=self._progress, around=self._around)
+
+    @property
     def session(self) -> SparkSession:
         return self._cluster.session
 
@@ -77,7 +90,7 @@ class SparkEngine:
 
     def advice(self) -> list[str]:
         """Recommended settings for a session that Pennon was given, with reasons. The engine never changes them."""
-        return [] if self.embedded else advice(self._cluster.setting, self._cluster.master)
+        return [] if self.embedded else advice(self._cluster.setting, self._cluster.master, self._cluster.version)
 
     def stage(self, name: str, rows: int | None = None) -> AbstractContextManager[None]:
         return watched(self._progress, name, rows)
@@ -109,9 +122,17 @@ class SparkEngine:
         results = self._cluster.apply(delivered, ReceiveBlocks(reduce_function, destinations), RESULT_SCHEMA)
         parts = {f"{stage}: map": len(tasks), f"{stage}: reduce": destinations}
         values = self._values(stage, results, parts, rows)
-        reports: dict[int, bytes] = values.pop(destinations, {})
-        mapped: list[Any] = [pickle.loads(reports[n]) if n in reports else None for n in range(len(tasks))]
+        reports: dict[int, bytes] = values.pop(destinations)
+        mapped: list[Any] = []
+        for number in range(len(tasks)):
+            report, work = pickle.loads(reports[number])
+            count_work(work)
+            mapped.append(report)
         return Exchanged(mapped, values)
+
+    def numbers(self, count: int) -> DataFrame:
+        """A frame of the numbers from 0, one in each partition."""
+        return self._cluster.numbers(count)
 
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
         """Apply a function of `frames` to every partition of a frame, lazily."""
@@ -142,6 +163,13 @@ class SparkEngine:
             messages = messages.union(self.apply_to_tasks(Packed(more[0]), more[1], SPARK_SCHEMA))
         return self._cluster.deliver(messages, destinations).sortWithinPartitions("place", "block")
 
+    def map_frame(self, stage: str, frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], R]) -> list[R]:
+        """The results of `function` for the rows of every partition of a frame, which is evaluated once. If a task of
+        the partition fails, it is evaluated again, and the function is called again."""
+        results = self._cluster.apply(frame, ReduceRows(function), RESULT_SCHEMA)
+        values = self._values(stage, results, {stage: self.parallelism}, None)
+        return [values[number] for number in sorted(values)]
+
     def stop(self) -> None:
         """Stops the session if Pennon started it."""
         self._cluster.stop()
@@ -155,5 +183,7 @@ class SparkEngine:
             value = pickle.loads(payload)
             if failed:
                 raise value
-            values[key] = value
+            values[key], work = value
+            count_work(work)
+        count_work(Work(tasks=sum(parts.values()), rows_read=rows or 0))
         return values

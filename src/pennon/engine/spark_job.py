@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
-from collections.abc import Iterable
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+import pyspark
 from pyspark import InheritableThread
 
 from pennon.engine.failures import driver_ended, task_failed
+from pennon.engine.job_control import JobControl, job_control
 from pennon.engine.jvm import jvm_ended
+from pennon.engine.older_sparks import THREADS_OF_SESSIONS, collect_table, version_of
 from pennon.engine.progress import ProgressListener
-from pennon.engine.session import is_connect, spark_errors_translated
+from pennon.engine.session import spark_errors_translated
+from pennon.engine.worker_python import drivers_python_of_connect
+from pennon.work import job_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,10 +43,9 @@ def run_job(
     `stages` are its parts in order, with the number of their tasks, as reported to the listener. `rows` is the number
     of table rows that each stage reads, if known.
     """
-    control = _ConnectControl(spark) if is_connect(spark) else _ClassicControl(spark)
+    control = job_control(spark)
     collected: Future[pa.Table] = Future()
-    # Inheritable: the user's job groups, tags and properties apply to Pennon's jobs too.
-    job = InheritableThread(target=_collect, args=(frame, name, control, collected), session=spark, daemon=True)
+    job = _thread(spark, _collect, (spark, frame, job_name(name), control, collected))
     report = _Report(stages, rows, listener) if listener else None
     try:
         with spark_errors_translated():
@@ -58,29 +60,26 @@ def run_job(
             report.close()
 
 
-class _Control(Protocol):
-    """Marks, follows and cancels a job on one kind of session."""
-
-    def begin(self, name: str) -> None: ...
-
-    def end(self) -> None: ...
-
-    def completed_tasks(self) -> int: ...
-
-    def cancel(self) -> None: ...
+def _thread(spark: SparkSession, target: Callable[..., None], arguments: tuple[Any, ...]) -> InheritableThread:
+    """Inheritable: the user's job groups, tags and properties apply to Pennon's jobs too."""
+    # Spark 3.5 takes no session there, and passes what it does not know on to Python's own thread.
+    session = {"session": spark} if version_of(pyspark.__version__) >= THREADS_OF_SESSIONS else {}
+    return InheritableThread(target=target, args=arguments, daemon=True, **session)
 
 
-def _collect(frame: DataFrame, name: str, control: _Control, rows: Future[pa.Table]) -> None:
+def _collect(spark: SparkSession, frame: DataFrame, name: str, control: JobControl, rows: Future[pa.Table]) -> None:
     try:
         control.begin(name)
-        rows.set_result(frame.toArrow())
+        with drivers_python_of_connect(spark):
+            rows.set_result(frame.toArrow() if hasattr(frame, "toArrow") else collect_table(frame))
     except BaseException as error:  # noqa: BLE001  the caller's thread raises it
         rows.set_exception(error)
     finally:
-        control.end()
+        with suppress(Exception):
+            control.end()
 
 
-def _watch(rows: Future[pa.Table], control: _Control, report: _Report | None) -> None:
+def _watch(rows: Future[pa.Table], control: JobControl, report: _Report | None) -> None:
     try:
         while not wait([rows], POLL_SECONDS).done:
             if jvm_ended():
@@ -98,7 +97,7 @@ def _watch(rows: Future[pa.Table], control: _Control, report: _Report | None) ->
         raise
 
 
-def _completed_tasks(control: _Control) -> int:
+def _completed_tasks(control: JobControl) -> int:
     # If this call fails, the job fails too, and its own error is more specific.
     with suppress(Exception):
         return control.completed_tasks()
@@ -112,61 +111,6 @@ def _rows(rows: Future[pa.Table], name: str) -> pa.Table:
         return rows.result()
     except Exception as error:
         raise task_failed(name, error) from error
-
-
-class _ClassicControl:
-    def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
-        self._tag = f"pennon-{uuid.uuid4().hex}"
-
-    def begin(self, name: str) -> None:
-        # A tag, not a job group: notebooks cancel a cell by the group they have set.
-        self._context.addJobTag(self._tag)
-        self._context.setJobDescription(f"pennon: {name}")
-
-    def end(self) -> None:
-        pass
-
-    def completed_tasks(self) -> int:
-        context: Any = self._context
-        # PySpark's own tracker does not support tags.
-        tracker = context._jsc.sc().statusTracker()
-        public = context.statusTracker()
-        jobs = filter(None, (public.getJobInfo(job) for job in tracker.getJobIdsForTag(self._tag)))
-        stages = filter(
-            None, (public.getStageInfo(stage) for stage in {stage for job in jobs for stage in job.stageIds})
-        )
-        return sum(stage.numCompletedTasks for stage in stages)
-
-    def cancel(self) -> None:
-        self._context.cancelJobsWithTag(self._tag)
-
-
-class _ConnectControl:
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._tag = f"pennon-{uuid.uuid4().hex}"
-        self._thread = 0
-        self._completed = 0
-
-    def begin(self, name: str) -> None:
-        self._thread = threading.get_ident()
-        self._spark.addTag(self._tag)
-        self._spark.registerProgressHandler(self._progressed)  # pyright: ignore[reportArgumentType]
-
-    def end(self) -> None:
-        self._spark.removeProgressHandler(self._progressed)  # pyright: ignore[reportArgumentType]
-
-    def completed_tasks(self) -> int:
-        return self._completed
-
-    def cancel(self) -> None:
-        self._spark.interruptTag(self._tag)
-
-    def _progressed(self, stages: Iterable[Any] | None, **_: object) -> None:
-        # Called for every job of the session, by the thread that waits for that job.
-        if threading.get_ident() == self._thread:
-            self._completed = sum(stage.num_completed_tasks for stage in stages or ())
 
 
 class _Report:

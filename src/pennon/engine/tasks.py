@@ -1,8 +1,9 @@
 """Code that runs inside Spark's Python workers: the three functions given to mapInArrow, and the form of results.
 
 A result is a row `(key long, failed boolean, payload binary)`: the task's number or the destination, and a pickled
-value or a pickled PennonError. A `PennonError` is a result like any other, so that Spark does not retry the task. Any
-other exception is left to Spark, which retries; so is the error of a store that may answer the next time.
+value with the `Work` it took, or a pickled PennonError. A `PennonError` is a result like any other, so that Spark does
+not retry the task. Any other exception is left to Spark, which retries; so is the error of a store that may answer the
+next time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pennon.engine.blocks import Packer, failure_rows, unpack
 from pennon.engine.engine import Sent
 from pennon.errors import BuildFailed, PennonError, StoreUnavailable
 from pennon.secrets import redact_exception
+from pennon.work import Work, metered
 
 RESULT_SCHEMA = "key long, failed boolean, payload binary"
 # Precedes the cause of a failure in the traceback that Spark sends to the driver.
@@ -53,6 +55,23 @@ class RunTasks(Generic[T, R]):
 
 
 @dataclass(frozen=True)
+class ReduceRows(Generic[R]):
+    """A Spark task of `SparkEngine.map_frame`: a result for the rows of one partition."""
+
+    function: Callable[[Batches], R]
+
+    def __call__(self, rows: Batches) -> Batches:
+        # Workers have Spark loaded.
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        context = TaskContext.get()
+        assert context is not None
+        yield _result(context.partitionId(), lambda: self.function(rows))
+        # A worker that leaves input unread cannot be reused.
+        deque(rows, maxlen=0)
+
+
+@dataclass(frozen=True)
 class SendBlocks(Generic[T]):
     """A Spark task of the map side of `Engine.exchange`."""
 
@@ -73,11 +92,12 @@ class SendBlocks(Generic[T]):
 
     def _blocks(self, number: int) -> Batches:
         packer = Packer()
-        sending = Sending(self.stage, self.function(pickle.loads(self.tasks[number])), self.destinations)
-        for destination, batch in sending:
-            yield from packer.add(destination, batch)
-        if sending.report is not None:
-            yield from packer.add(self.destinations, _report_batch(number, sending.report))
+        with metered() as read:
+            sending = Sending(self.stage, self.function(pickle.loads(self.tasks[number])), self.destinations)
+            for destination, batch in sending:
+                yield from packer.add(destination, batch)
+            work = read() + Work(shuffle_bytes=packer.packed_bytes)
+        yield from packer.add(self.destinations, _report_batch(number, (sending.report, work)))
         yield from packer.flush()
 
 
@@ -184,8 +204,9 @@ def _numbers(batches: Batches) -> Iterator[int]:
 def _result(key: int, compute: Callable[[], Any]) -> pa.RecordBatch:
     failed = False
     try:
-        with attempt():
-            payload = dumps(compute())
+        with attempt(), metered() as read:
+            value = compute()
+            payload = dumps((value, read()))
     except PennonError as error:
         failed, payload = True, dumps(error)
     columns = [pa.array([key], pa.int64()), pa.array([failed]), pa.array([payload], pa.binary())]

@@ -87,6 +87,14 @@ def commit_rows(target: Target, fragments: Sequence[str]) -> int:
     return commit_operation(Snapshot.open(target.location, target.version), operation).version
 
 
+def create_empty(target: Target) -> None:
+    """Create a table without rows, unless there is one by now."""
+    try:
+        _create(target, [])
+    except CommitConflict:
+        return
+
+
 def _create(target: Target, fragments: list[FragmentMetadata]) -> lance.LanceDataset:
     try:
         with answering(f"a commit to {target.location.shown}"):

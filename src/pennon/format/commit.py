@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import lance
 from lance.commit import CommitConflictError
 from lance.dataset import Index as LanceIndex
 from lance.dataset import IndexFile as LanceIndexFile
+from lance.dataset import Transaction as LanceTransaction
 
 from pennon.errors import CommitConflict, InvalidArgument, PennonError, StoreUnavailable, UnsupportedTable
 from pennon.format.failures import first_line, store_failure
@@ -39,11 +40,16 @@ def commit_segments(base: Snapshot, add: Sequence[IndexSegment], remove: Sequenc
     )
 
 
-def commit_operation(base: Snapshot, operation: lance.LanceOperation.BaseOperation) -> Snapshot:
-    """One transaction on top of `base`. After a `StoreUnavailable` it is unknown whether it was committed."""
+def commit_operation(
+    base: Snapshot, operation: lance.LanceOperation.BaseOperation, properties: Mapping[str, str] | None = None
+) -> Snapshot:
+    """One transaction on top of `base`, with `properties`. After a `StoreUnavailable` it is unknown whether it was
+    committed."""
     try:
         committed = lance.LanceDataset.commit(
-            base.location.uri, operation, read_version=base.version, storage_options=base.location.storage_options
+            base.location.uri,
+            LanceTransaction(base.version, operation, transaction_properties=dict(properties or {})),
+            storage_options=base.location.storage_options,
         )
     except PennonError:
         raise

@@ -33,7 +33,7 @@ def below_root(root: str, path: str) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """Where a table is and how to reach it. Picklable, so that tasks can carry it to executors. `uri` may hold
+    """Where a table is and how to reach it. Picklable, so that tasks can take it to executors. `uri` may hold
     credentials; `shown`, which is what texts are made of, does not."""
 
     uri: str
@@ -139,8 +139,8 @@ class Store:
 
     @_in_any_table
     def check_container(self, path: str, size_bytes: int | None) -> None:
-        """DamagedFile where the end of a Lance file cannot be true. pylance allocates what it says before it looks
-        whether that is there, and Rust ends the process when it cannot. On an object store this takes a request, and
+        """DamagedFile if the end of a Lance file is impossible. pylance allocates the length it gives before it checks
+        whether that is there, and Rust ends the process if that fails. On an object store this takes a request, and
         the size that was recorded; a file without is not looked at."""
         size = (size_bytes or None) if self._root is None else self.size(path)
         if size is not None:
@@ -200,7 +200,7 @@ class Store:
 
     def delete_directory(self, directory: str, keep: Container[str] = ()) -> list[str]:
         """Remove the files below a directory, but for those whose names are kept. Links are removed, and what they lead
-        to is somebody else's. Returns the names of the files, or the directory where it goes as a whole."""
+        to belongs to others. Returns the names of the files, or the directory where it goes as a whole."""
         directory = self._own(directory)
         removed: list[str] = []
         if self._root is None:
@@ -281,7 +281,7 @@ def translate_panics(what: str) -> Generator[None]:
 
 @contextmanager
 def translate_read_errors(what: str) -> Generator[None]:
-    """Raise `DamagedTable` for whatever pylance and Arrow raise on invalid files, including Rust panics, and
+    """Raise `DamagedTable` for any error that pylance and Arrow raise on invalid files, including Rust panics, and
     `StoreUnavailable` where the store did not answer."""
     try:
         yield

@@ -80,7 +80,7 @@ def counted(found: Sequence[Orphan]) -> str:
 
 
 def refuse_young(seconds: float, otherwise: str) -> None:
-    """InvalidArgument where orphans would be deleted at an age that says nothing."""
+    """InvalidArgument where orphans would be deleted at an age that proves nothing."""
     least = LEAST_AGE.total_seconds()
     if seconds < least:
         raise InvalidArgument(

@@ -24,7 +24,7 @@ from pennon.jobs.shared.remap import MergeSource
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """How a segment is to be built, whatever its kind. Without fragments: over all of them."""
+    """How a segment is to be built, for any kind. Without fragments: over all of them."""
 
     name: str | None
     fragment_ids: Sequence[int] | None
@@ -35,10 +35,10 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class MergeRequest:
-    """Which segments are to become one, whatever their kind. A merge of one segment remaps it.
+    """Which segments are to become one, for any kind. A merge of one segment remaps it.
 
-    `address_map` is the path of a file with the address map of a compaction under way. `ids_unchanged`: every id in the
-    files may stay as it is, so that files may be copied. `rebalance` asks for what `upkeep` found. `delta` is the plan
+    `address_map` is the path of a file with the address map of a running compaction. `ids_unchanged`: every id in the
+    files may stay as it is, so that files may be copied. `rebalance` requests what `upkeep` found. `delta` is the plan
     of a segment that will be built first and merged with the others; its files do not exist, so that the plan is an
     estimate that can be printed but not executed.
     """
@@ -163,7 +163,7 @@ class KindAudit(Protocol):
         ...
 
     def stored_rows(self, pin: Pin, piece: Piece) -> Iterator[tuple[Addresses, Facts]]:
-        """What queries would find of a piece, under today's addresses. May raise DamagedFile."""
+        """What queries would find of a piece, under current addresses. May raise DamagedFile."""
         ...
 
     def check(self, pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
@@ -254,8 +254,8 @@ class KindJobs(Protocol):
 
 
 class JobsDefaults(ABC):
-    """What most kinds have in common, to inherit from: segments without models, which fit beside all others of their
-    kind and need no upkeep of their own."""
+    """What most kinds have in common, to inherit from: segments without models, which fit all others of their
+    kind and need no special upkeep."""
 
     models_in_files: bool = False
 

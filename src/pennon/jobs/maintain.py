@@ -31,6 +31,7 @@ from pennon.jobs.optimize.plan import plan_optimize
 from pennon.jobs.optimize.steps import IndexStep
 from pennon.jobs.shared.arguments import check_type
 from pennon.wording import human_age, human_bytes, in_line, joined_names, plural
+from pennon.work import NO_WORK, Work, working
 
 # What a step did: in words, and the numbers in them.
 Outcome = tuple[str, dict[str, int]]
@@ -114,6 +115,8 @@ class MaintenanceReport(Displayed):
     uri: str
     version: int
     decisions: tuple[Decision, ...]
+    work: Work = NO_WORK
+    """What was read and exchanged for it."""
 
     @property
     def due(self) -> tuple[Decision, ...]:
@@ -140,6 +143,7 @@ class MaintenanceReport(Displayed):
             "version": self.version,
             "failed": len(self.failed),
             "decisions": [decision.to_dict() for decision in self.decisions],
+            "work": self.work.to_dict(),
         }
 
     def __str__(self) -> str:
@@ -212,7 +216,8 @@ class _Pass:
         figures = {"indices_due": len(plan.due), "rows_due": sum(step.rows for step in plan.due)}
 
         def run() -> Outcome:
-            planned = plan_optimize(PlanContext.of(self.engine, self.snapshot, self.memory_bytes))
+            started = PlanContext.of if plan.needs_engine else PlanContext.without_starting
+            planned = plan_optimize(started(self.engine, self.snapshot, self.memory_bytes))
             self.snapshot = optimize(self.engine, self.snapshot, planned, self.memory_bytes)
             rows = sum(step.rows for step in planned.due)
             done = f"{plural(len(planned.due), 'index', 'indices')} optimized, {rows:,} rows written"
@@ -317,7 +322,8 @@ class _Pass:
         outcome, status, done = "", MaintenanceStatus.DONE, dict[str, int]()
         for _ in range(ATTEMPTS):
             try:
-                (outcome, done), status = run(), MaintenanceStatus.DONE
+                with working(step):
+                    (outcome, done), status = run(), MaintenanceStatus.DONE
                 break
             except CommitConflict as conflict:
                 outcome, status = f"conflict: {conflict}", MaintenanceStatus.CONFLICT

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from pennon.display import Displayed
 from pennon.format.snapshot import Snapshot
 from pennon.query.inventory import Index
 from pennon.wording import human_bytes, in_line, in_lines, plural
+from pennon.work import NO_WORK, Work
 
 
 class Plan(Protocol):
@@ -38,6 +39,8 @@ class Result(Displayed, Generic[PlanT]):
     """The size of the index files in the segments that were written."""
     fragments_before: int
     fragments_after: int
+    work: Work = field(default=NO_WORK, kw_only=True)
+    """What was read and exchanged for it."""
 
     @classmethod
     def between(cls, verb: str, plan: PlanT, before: Snapshot, after: Snapshot, started: float, **more: Any) -> Self:
@@ -76,8 +79,8 @@ class Result(Displayed, Generic[PlanT]):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with the plan."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "plan"}
-        return {"status": self.status, **own, "plan": self.plan.to_dict()}
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("plan", "work")}
+        return {"status": self.status, **own, "work": self.work.to_dict(), "plan": self.plan.to_dict()}
 
     def __str__(self) -> str:
         return in_lines([f"{self.verb}: {self.status}", *(f"  {line}" for line in self._lines())])
@@ -145,3 +148,26 @@ class UpdateResult(Result[PlanT]):
 
     def _lines(self) -> list[str]:
         return [*super()._lines(), self.summary]
+
+
+@dataclass(frozen=True)
+class RowsResult(Result[PlanT]):
+    """How many rows were deleted, updated and inserted, in which fragments rows were marked deleted, and the size of
+    the data files that were written."""
+
+    rows_deleted: int
+    rows_updated: int
+    rows_inserted: int
+    fragments: tuple[int, ...]
+    data_bytes_written: int
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        counts = {"deleted": self.rows_deleted, "updated": self.rows_updated, "inserted": self.rows_inserted}
+        changed = ", ".join(f"{plural(count, 'row')} {verb}" for verb, count in counts.items() if count)
+        return changed or "no rows changed"
+
+    def _lines(self) -> list[str]:
+        size = f" ({human_bytes(self.data_bytes_written)} of data written)" if self.data_bytes_written else ""
+        return [*super()._lines(), f"{self.summary}{size}"]

@@ -1,6 +1,6 @@
-"""What the report says, as plain values: read from manifests and the small parts of index files, without Spark.
+"""What the report shows, as plain values: read from manifests and the small parts of index files, without Spark.
 
-Bounded whatever the table: fragments are drawn together, only so many segments are opened, only so many versions read.
+Bounded for every table: fragments are drawn together; the numbers of segments opened and versions read are limited.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_MANIFEST_FRAGMENTS = 2_000_000
 @dataclass(frozen=True)
 class SegmentFacts:
     """A segment, and how much of each column it covers, reaches through the Fragment Reuse Index only (`moved`), or
-    still has old values of (`stale`). `problem` says why queries do not use it; `foreign` is what Pennon cannot read at
+    still has old values of (`stale`). `problem` is why queries do not use it; `foreign` is what Pennon cannot read at
     all, and others perhaps can."""
 
     segment: Segment
@@ -79,7 +79,7 @@ class IndexFacts:
 
     @property
     def foreign(self) -> bool:
-        """Of a kind or version that Pennon does not read: it says nothing about what such an index covers."""
+        """Of a kind or version that Pennon does not read: nothing is known about what such an index covers."""
         return all(facts.foreign for facts in self.segments)
 
     @property
@@ -234,7 +234,7 @@ class _Work:
 
 
 def _out_of_use(snapshot: Snapshot) -> list[Index]:
-    """The indices of a table whose Fragment Reuse Index cannot be read: no address in them can be told."""
+    """The indices of a table whose Fragment Reuse Index cannot be read: no address in them is known."""
     manifest = snapshot.manifest
     rows = manifest.rows_in(manifest.live)
     found: list[Index] = []

@@ -61,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> tuple[int, str]:
         if not _is_local(self.headers.get("Host", "")):
-            # A page elsewhere may point a name of its own at this address; the browser then says that name here.
+            # A page elsewhere may point a name of its own at this address; the browser then sends that name here.
             return 403, _message("This report answers to localhost only.")
         if self.path != "/":
             return 404, _message("There is nothing here. The report is at /.")
@@ -71,11 +71,11 @@ class _Handler(BaseHTTPRequestHandler):
         except PennonError as error:
             # The problem itself may name what opens the table.
             return 500, _message(f"The report cannot be drawn now: {type(error).__name__}. {error.remedy}")
-        except Exception as error:  # noqa: BLE001  whatever it is, the server goes on
+        except Exception as error:  # noqa: BLE001  after any error the server goes on
             return 500, _message(f"The report cannot be drawn now: {type(error).__name__}.")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are nothing to tell the user of."""
+        """Requests are not reported to the user."""
 
 
 def _is_local(host: str) -> bool:

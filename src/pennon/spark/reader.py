@@ -1,13 +1,13 @@
-"""Reads a table through Spark: filters are pushed into Pennon's planner, and each task reads one part of its plan."""
+"""Reads a table through Spark: each task reads one part of a scan that Pennon's planner made."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Pin
@@ -16,7 +16,6 @@ from pennon.query.catalog import Catalog
 from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import Part, plan_parts, read_part
 from pennon.spark.errors import without_traceback
-from pennon.spark.pushdown import conjunction, push
 from pennon.spark.types import arrow_schema, cast_batch, spark_schema
 
 LOG = logging.getLogger("pennon.spark")
@@ -38,7 +37,7 @@ class ReadPlan:
 
     pin: Pin
     schema: pa.Schema  # of the columns to read, including metadata columns, in the table's types
-    filters: tuple[str, ...]
+    filter: str | None
     batch_size: int | None
     rows_per_partition: int
 
@@ -46,7 +45,7 @@ class ReadPlan:
     def request(self) -> ScanRequest:
         names = self.schema.names
         return ScanRequest(
-            conjunction(self.filters),
+            self.filter,
             tuple(name for name in names if name not in (ROW_ID, ADDRESS)),
             with_row_id=ROW_ID in names,
             with_row_address=ADDRESS in names,
@@ -59,7 +58,13 @@ class ReadPlan:
 
 
 class PennonReader(DataSourceReader):
-    """Spark pickles it before it calls `partitions`, so it holds only the plan."""
+    """Spark pickles it before it calls `partitions`, so it holds only the plan.
+
+    It takes no filters from Spark (`pushFilters`). Spark (at least up to 4.3) keeps the reader that was given the
+    filters of one query with the relation of the DataFrame (`PythonDataSourceV2.setReadInfo`), and the next query of
+    that DataFrame, or the other side of a join with itself, reads the same rows without asking the source. Nothing
+    that `partitions` or `read` receive tells to which query they belong.
+    """
 
     def __init__(self, plan: ReadPlan) -> None:
         self.plan = plan
@@ -79,21 +84,3 @@ class PennonReader(DataSourceReader):
             for batch in read_part(self.plan.pin, partition.value, self.plan.request):
                 if batch.num_rows:
                     yield cast_batch(batch, wire)
-
-
-class PushingReader(PennonReader):
-    """Accepts the filters of a query, and leaves those to Spark that it cannot answer exactly.
-
-    Spark (at least up to 4.3) keeps pushed filters with the DataFrame, not with the query: they still apply to the next
-    query of that DataFrame. So this reader is used only on request.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802  Spark's name
-        conditions = list(self.plan.filters)
-        for filter in filters:
-            pushed = push(filter, self.plan.schema)
-            if pushed is not None:
-                conditions.append(pushed.sql)
-            if pushed is None or not pushed.exact:
-                yield filter
-        self.plan = replace(self.plan, filters=tuple(conditions))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from pennon.engine.session import check_running, check_version, is_connect
+from pennon.engine.worker_python import drivers_python
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
@@ -19,9 +20,9 @@ from pennon.query.scan.explain import Explanation
 from pennon.query.scan.explain import explain as explain_scan
 from pennon.query.scan.request import ScanRequest, column_names
 from pennon.query.scan.tasks import ROWS_PER_PART, Part, plan_parts
-from pennon.spark.functions import table_functions
 from pennon.spark.options import SECRET_STORAGE
 from pennon.spark.source import PennonSource
+from pennon.spark.sql.registry import table_functions
 from pennon.table.arguments import address_of, check_flags, check_whole_numbers, storage_of
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def register(spark: SparkSession, *, storage_options: Mapping[str, str] | None =
     check_running(spark)
     check_version(spark.version)
     _register_source(spark)
-    for name, (function, schema) in table_functions(dict(storage_options or {})).items():
-        spark.udtf.register(name, _table_function(spark, function, schema))
+    for name, function in table_functions(dict(storage_options or {})).items():
+        with drivers_python(spark):
+            spark.udtf.register(name, _table_function(spark, function))
 
 
 # Sessions whose data source is registered: Spark warns of a second time.
@@ -52,16 +54,17 @@ _registered: WeakSet[SparkSession] = WeakSet()
 
 def _register_source(spark: SparkSession) -> None:
     if spark not in _registered:
-        spark.dataSource.register(PennonSource)
+        with drivers_python(spark):
+            spark.dataSource.register(PennonSource)
         _registered.add(spark)
 
 
-def _table_function(spark: SparkSession, function: type, schema: str | None) -> Any:
+def _table_function(spark: SparkSession, function: type) -> Any:
     if is_connect(spark):
         from pyspark.sql.connect.functions import udtf  # noqa: PLC0415  needs packages that a classic installation lacks
     else:
         from pyspark.sql.functions import udtf  # noqa: PLC0415  takes the session to be there
-    return udtf(function, returnType=schema)  # pyright: ignore[reportArgumentType]
+    return udtf(function)  # pyright: ignore[reportArgumentType]
 
 
 def read(

@@ -11,10 +11,18 @@ from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.query.scan.execute import parse
 from pennon.spark.errors import without_traceback
-from pennon.spark.options import ReadOptions, read_options, write_options
-from pennon.spark.reader import PennonReader, PushingReader, ReadPlan
+from pennon.spark.options import (
+    ReadOptions,
+    read_options,
+    stream_read_options,
+    stream_write_options,
+    write_options,
+)
+from pennon.spark.reader import PennonReader, ReadPlan
+from pennon.spark.stream_reader import PennonStreamReader, plan_stream_read
+from pennon.spark.stream_writer import PennonStreamWriter, plan_stream
 from pennon.spark.types import spark_schema
-from pennon.spark.writer import PennonWriter, plan_write
+from pennon.spark.writer import PennonWriter, plan_once, plan_write
 from pennon.wording import did_you_mean
 
 
@@ -34,22 +42,37 @@ class PennonSource(DataSource):
     def reader(self, schema: StructType) -> PennonReader:
         """A schema given by the user selects columns; their types are the table's."""
         with without_traceback():
-            plan = self._plan()
-            known = spark_schema(plan.schema)
-            if schema.names != known.names:
-                plan.schema = chosen_columns(plan.schema, schema.names, plan.pin.location.shown)
-                known = spark_schema(plan.schema)
-            for given, own in zip(schema.fields, known.fields, strict=True):
-                wrong, right = given.dataType.simpleString(), own.dataType.simpleString()
-                if wrong != right:
-                    raise InvalidArgument(
-                        f"column {own.name!r} has type {right}, not {wrong}", "Read it with its type, then cast it"
-                    )
-            return PushingReader(plan) if read_options(self.options).pushdown else PennonReader(plan)
+            return PennonReader(self._chosen(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> PennonWriter:
         with without_traceback():
-            return PennonWriter(plan_write(write_options(self.options), schema, overwrite))
+            options = write_options(self.options)
+            if options.txn_app_id is not None:
+                return plan_once(options, schema, overwrite)
+            return PennonWriter(plan_write(options, schema, overwrite))
+
+    def streamReader(self, schema: StructType) -> PennonStreamReader:  # noqa: N802  Spark's name
+        with without_traceback():
+            options = stream_read_options(self.options)
+            return plan_stream_read(self._chosen(schema), options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PennonStreamWriter:  # noqa: N802  Spark's name
+        with without_traceback():
+            return plan_stream(stream_write_options(self.options), schema, overwrite)
+
+    def _chosen(self, schema: StructType) -> ReadPlan:
+        plan = self._plan()
+        known = spark_schema(plan.schema)
+        if schema.names != known.names:
+            plan.schema = chosen_columns(plan.schema, schema.names, plan.pin.location.shown)
+            known = spark_schema(plan.schema)
+        for given, own in zip(schema.fields, known.fields, strict=True):
+            wrong, right = given.dataType.simpleString(), own.dataType.simpleString()
+            if wrong != right:
+                raise InvalidArgument(
+                    f"column {own.name!r} has type {right}, not {wrong}", "Read it with its type, then cast it"
+                )
+        return plan
 
     def _plan(self) -> ReadPlan:
         options = read_options(self.options)
@@ -68,7 +91,7 @@ def plan_read(pin: Pin, options: ReadOptions) -> ReadPlan:
     return ReadPlan(
         pin,
         chosen_columns(fields, list(dict.fromkeys(names)), pin.location.shown),
-        () if options.filter is None else (options.filter,),
+        options.filter,
         options.batch_size,
         options.rows_per_partition,
     )

@@ -12,9 +12,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pennon.errors import ColumnNotFound, CommitConflict, InvalidArgument
 from pennon.events import Event, EventKind, emit
-from pennon.format.append import Target, commit_rows, delete_rows, find_table, write_rows
+from pennon.format.append import Target, commit_rows, create_empty, delete_rows, find_table, write_rows
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Snapshot
+from pennon.format.streamed_batches import Batch, UnknownBatch, commit_batch
 from pennon.spark.errors import without_traceback
 from pennon.spark.options import WriteOptions
 from pennon.spark.types import arrow_type, cast_batch, spark_type
@@ -37,8 +38,11 @@ class Written(WriterCommitMessage):
 
 
 class PennonWriter(DataSourceArrowWriter):
-    def __init__(self, target: Target) -> None:
+    """Commits what tasks wrote; with a `batch`, once."""
+
+    def __init__(self, target: Target, batch: Batch | None = None) -> None:
         self.target = target
+        self.batch = batch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         with without_traceback():
@@ -47,22 +51,35 @@ class PennonWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with without_traceback():
-            fragments = _fragments(messages)
-            try:
-                version = commit_rows(self.target, fragments)
-            except CommitConflict:
-                _log(EventKind.CONFLICT, self.target, len(fragments), self.target.version)
-                raise
-            _log(EventKind.COMMIT, self.target, len(fragments), version)
+            commit_write(self.target, _fragments(messages), self.batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         with without_traceback():
             fragments = _fragments(messages)
-            _log(EventKind.DELETION, self.target, len(fragments), self.target.version)
+            log_write(EventKind.DELETION, self.target, len(fragments), self.target.version)
             delete_rows(self.target, fragments)
 
 
-def _log(kind: EventKind, target: Target, fragments: int, version: int | None) -> None:
+def commit_write(
+    target: Target, fragments: list[str], batch: Batch | None = None, unknown: UnknownBatch = UnknownBatch.FAIL
+) -> None:
+    """Commit what tasks wrote. The files of a batch that was appended before are deleted."""
+    try:
+        if batch is None:
+            version = commit_rows(target, fragments)
+        else:
+            version = commit_batch(target, batch, fragments, unknown) if fragments else target.version
+    except CommitConflict:
+        log_write(EventKind.CONFLICT, target, len(fragments), target.version)
+        raise
+    if version is None:
+        LOG.warning("%s was appended to %s before, and is skipped", batch, target.location.shown)
+        delete_rows(target, fragments)
+    else:
+        log_write(EventKind.COMMIT, target, len(fragments), version)
+
+
+def log_write(kind: EventKind, target: Target, fragments: int, version: int | None) -> None:
     uri, what = target.location.shown, plural(fragments, "fragment")
     messages = {
         EventKind.COMMIT: f"committed version {version} of {uri}: write {what}",
@@ -71,6 +88,24 @@ def _log(kind: EventKind, target: Target, fragments: int, version: int | None) -
     }
     details = {"change": f"write {what}"}
     emit(LOG, logging.INFO, Event(kind, uri, messages[kind], (), version, {"fragments": fragments}, details))
+
+
+def plan_once(options: WriteOptions, schema: st.StructType, overwrite: bool) -> PennonWriter:
+    """The writer of a batch that is named by the options `txn_app_id` and `txn_version`."""
+    if options.txn_app_id is None or options.txn_version is None:
+        raise InvalidArgument("the option txn_app_id needs txn_version", "Pass a number that grows from write to write")
+    if overwrite:
+        raise InvalidArgument("the options txn_app_id and txn_version are for appends", 'Use mode("append")')
+    return PennonWriter(plan_append(options, schema), Batch(options.txn_app_id, options.txn_version))
+
+
+def plan_append(options: WriteOptions, schema: st.StructType) -> Target:
+    """The target of an append. A table that does not exist is created without rows."""
+    target = plan_write(options, schema, overwrite=False)
+    if target.version is None:
+        create_empty(target)
+        target = plan_write(options, schema, overwrite=False)
+    return target
 
 
 def plan_write(options: WriteOptions, schema: st.StructType, overwrite: bool) -> Target:

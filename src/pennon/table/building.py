@@ -15,10 +15,12 @@ from pennon.jobs.drop_index import DropPlan, drop_index, plan_drop
 from pennon.jobs.kinds import BuildPlan
 from pennon.jobs.results import IndexResult, UpdateResult
 from pennon.jobs.shared.budget import task_memory
+from pennon.jobs.shared.placement import in_process
 from pennon.jobs.update_column import ColumnUpdate, UpdatePlan, count_update, update_column
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.table.arguments import check_flags, check_texts, ids_of
 from pennon.table.handle import TableHandle
+from pennon.table.verbs import runs_jobs
 
 
 class BuildVerbs(TableHandle):
@@ -97,6 +99,7 @@ class BuildVerbs(TableHandle):
         **options: Any,
     ) -> IndexResult[BuildPlan] | BuildPlan: ...
 
+    @runs_jobs("column", "index_type")
     @documents_options(index_types())
     def create_index(
         self,
@@ -158,7 +161,7 @@ class BuildVerbs(TableHandle):
         if dry_run:
             return plan
         self._move_to(snapshot)
-        if self._learns_parallelism():
+        if not in_process(plan) and self._learns_parallelism():
             # The first plan only checked the input, before Spark was started; this one knows the cluster.
             plan = planned()
         whole = fragment_ids is None
@@ -187,6 +190,7 @@ class BuildVerbs(TableHandle):
     @overload
     def drop_index(self, name: str, *, dry_run: bool) -> IndexResult[DropPlan] | DropPlan: ...
 
+    @runs_jobs("name")
     def drop_index(self, name: str, *, dry_run: bool = False) -> IndexResult[DropPlan] | DropPlan:
         """Remove an index from the newest version; its files go when old versions are cleaned up.
 
@@ -237,6 +241,7 @@ class BuildVerbs(TableHandle):
         self, column: str, expression: str, *, where: FilterLike | None = None, dry_run: bool
     ) -> UpdateResult[UpdatePlan] | UpdatePlan: ...
 
+    @runs_jobs("column")
     def update_column(
         self, column: str, expression: str, *, where: FilterLike | None = None, dry_run: bool = False
     ) -> UpdateResult[UpdatePlan] | UpdatePlan:
@@ -281,7 +286,7 @@ class BuildVerbs(TableHandle):
         rows_per_task: int | None,
         task_memory_bytes: int | None,
     ) -> BuildPlan:
-        """On a given version: what is built must be what was planned, whoever commits in between."""
+        """On a given version: what is built must be what was planned, even if others commit in between."""
         return plan_index(
             snapshot,
             column,

@@ -29,6 +29,7 @@ from pennon.report.facts import collect
 from pennon.report.page import page
 from pennon.table.arguments import check_durations, check_flags, check_names, check_numbers
 from pennon.table.handle import TableHandle
+from pennon.table.verbs import runs_jobs
 
 
 class MaintenanceVerbs(TableHandle):
@@ -87,6 +88,7 @@ class MaintenanceVerbs(TableHandle):
         dry_run: bool,
     ) -> Result[OptimizePlan] | OptimizePlan: ...
 
+    @runs_jobs()
     def optimize_indices(
         self,
         *,
@@ -102,7 +104,7 @@ class MaintenanceVerbs(TableHandle):
             index_names: only these indices. Default: all.
             num_indices_to_merge: 0 only adds a delta, N merges the newest N segments with what is new. Default: merge
                 by size.
-            retrain: build everything again, with models trained on today's rows.
+            retrain: build everything again, with models trained on the current rows.
             task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
             dry_run: plan only.
 
@@ -121,7 +123,7 @@ class MaintenanceVerbs(TableHandle):
         if dry_run:
             return plan
         self._move_to(snapshot)
-        if plan.due and self._learns_parallelism():
+        if plan.needs_engine and self._learns_parallelism():
             # The first plan found what is due before Spark was started; this one knows the cluster.
             plan = planned(PlanContext.of(self._engine, snapshot, memory))
         self._move_to(optimize(self._engine, snapshot, plan, memory))
@@ -164,6 +166,7 @@ class MaintenanceVerbs(TableHandle):
         **options: Unpack[CompactionChoices],
     ) -> Result[CompactPlan] | CompactPlan: ...
 
+    @runs_jobs()
     def compact(
         self,
         *,
@@ -221,6 +224,7 @@ class MaintenanceVerbs(TableHandle):
         self, *, task_memory_bytes: int | None = None, dry_run: bool
     ) -> Result[CatchUpPlan] | CatchUpPlan: ...
 
+    @runs_jobs()
     def catch_up_indices(
         self, *, task_memory_bytes: int | None = None, dry_run: bool = False
     ) -> Result[CatchUpPlan] | CatchUpPlan:
@@ -262,6 +266,7 @@ class MaintenanceVerbs(TableHandle):
     @overload
     def trim_fragment_reuse(self, *, dry_run: bool) -> TrimResult[TrimPlan] | TrimPlan: ...
 
+    @runs_jobs()
     def trim_fragment_reuse(self, *, dry_run: bool = False) -> TrimResult[TrimPlan] | TrimPlan:
         """Remove the versions of the Fragment Reuse Index that no index file needs any more, by the addresses in the
         files.
@@ -285,6 +290,7 @@ class MaintenanceVerbs(TableHandle):
         counts = {"versions_removed": len(plan.removable), "versions_left": len(plan.needed)}
         return TrimResult.between("trim_fragment_reuse", plan, snapshot, newest, started, **counts)
 
+    @runs_jobs()
     def maintain(
         self,
         policy: MaintenancePolicy | None = None,
@@ -292,7 +298,7 @@ class MaintenanceVerbs(TableHandle):
         dry_run: bool = False,
         task_memory_bytes: int | None = None,
     ) -> MaintenanceReport:
-        """One pass that does what is due: compact, optimize, catch up, trim, clean. Safe to run twice and beside
+        """One pass that does what is due: compact, optimize, catch up, trim, clean. Safe to run twice and next to
         writers.
 
         Args:
@@ -367,6 +373,7 @@ class MaintenanceVerbs(TableHandle):
         """
         return to_data(collect(self._snapshot))
 
+    @runs_jobs()
     def audit(
         self,
         sample: float = 1.0,

@@ -140,7 +140,7 @@ def scalar_index(
         column: One of the columns of the history.
         index_type: As `Table.create_index` and, with `pylance`, `LanceDataset.create_scalar_index` take it.
         filters: Asked after every step.
-        drawn_filters: Each history draws two of them and asks these as well.
+        drawn_filters: Each history draws two of them and checks these as well.
         options: Options of `Table.create_index`, each with what it is drawn from.
         pylance: Whether pylance builds such an index too.
         name: `<column>_idx` unless given; two indices on one column need two names.

@@ -37,7 +37,7 @@ class InProcess(LocalEngine):
 
 @contextmanager
 def in_process() -> Generator[None]:
-    """Tables opened in this context use an `InProcess` engine, whatever engine they name."""
+    """Tables opened in this context use an `InProcess` engine, for any engine they name."""
     with mock.patch("pennon.table.choose_engine", return_value=InProcess()):
         yield
 

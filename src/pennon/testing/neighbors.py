@@ -51,7 +51,7 @@ def vector_index(
     Args:
         column: One of the columns of the history, of `vectors(dim)`.
         index_types: As `Table.create_index` takes them.
-        options: Options of `Table.create_index` that a type needs beside metric and number of partitions.
+        options: Options of `Table.create_index` that a type needs in addition to metric and number of partitions.
         prefilters: Each search is made once with each of them.
         dim: The number of items of a vector.
     """

@@ -90,7 +90,7 @@ def commit_remapped(
     for old, _ in replacements:
         if old.uuid not in present:
             raise RetryableConflict(
-                f"segment {old.uuid} of index {old.name!r} of {base.uri} was replaced meanwhile", "Remap its successor"
+                f"segment {old.uuid} of index {old.name!r} of {base.uri} was replaced", "Remap its successor"
             )
     base = _unstraddled(base, rewritten, {old.uuid for old, _ in replacements})
     groups = [

@@ -22,7 +22,7 @@ Fragments = npt.NDArray[np.uint32]
 # Addresses looked up at once, few enough for temporaries to stay in the processor's caches.
 CHUNK = 1 << 15
 
-# Rows are looked up by words of 64; where a word lies in a single run, how far that moves is all there is to know.
+# Rows are looked up by words of 64; for a word within a single run, one distance is enough.
 WORD_BITS = np.uint64(6)
 SEVERAL = np.uint64(1 << 63)
 # Limits of the lookup tables. With more words than MOST_WORDS + WORDS_PER_RUN per run, or a fragment id above
@@ -133,7 +133,7 @@ class AddressMap:
         moved: Addresses,
         alive: Mask,
     ) -> None:
-        """What lies in words of a single run. Other rows are not alive yet."""
+        """Rows in words of a single run. Other rows are not alive yet."""
         word = np.minimum((addresses & OFFSET_MASK) >> WORD_BITS, last).view(np.int64)
         word += firsts.take((addresses >> OFFSET_BITS).view(np.int64), mode="clip")
         distance = distances.take(word, mode="clip")
@@ -144,9 +144,9 @@ class AddressMap:
     def _whole_words(self) -> tuple[npt.NDArray[np.int64], np.uint64, Addresses] | None:
         """By fragment id its first word, negative for fragments that stay; the number of the last word that each
         fragment has; and how far the rows of each word move, SEVERAL where they move differently or some are gone. The
-        word before all stands for what stays."""
+        word before all others is for rows that stay."""
         offsets = self.starts & OFFSET_MASK
-        # One word more than any fragment needs: whatever is beyond its rows comes to lie there.
+        # One word more than any fragment needs, for offsets beyond its rows.
         words = int((offsets + self.lengths).max(initial=np.uint64(0)) >> WORD_BITS) + 2
         used = int(self.lengths.sum() >> WORD_BITS) + 2 * len(self.fragments)
         if words * len(self.fragments) > MOST_WASTE * used:

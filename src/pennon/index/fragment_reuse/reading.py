@@ -92,7 +92,7 @@ class FragmentReuse:
         return reached
 
     def remap(self, addresses: Addresses) -> tuple[Addresses, npt.NDArray[np.bool_]]:
-        """Today's address of each stored one, and whether the row still exists."""
+        """The current address of each stored one, and whether the row still exists."""
         return self.address_map.apply(addresses)
 
     @cached_property
@@ -144,7 +144,7 @@ def read_fragment_reuse(snapshot: Snapshot) -> FragmentReuse | None:
 
 
 def read_address_map(store: Store, path: str) -> FragmentReuse:
-    """A compaction that is under way, from a file of its job."""
+    """A running compaction, from a file of its job."""
     return _parse(store.read(path), f"the file {store.describe(path)}", "", 0, tagged=False)
 
 

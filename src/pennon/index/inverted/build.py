@@ -1,4 +1,4 @@
-"""From documents to a partition, in memory that the caller bounds: it asks how much is in use after each batch."""
+"""From documents to a partition, in memory that the caller bounds: it gets the bytes in use after each batch."""
 
 from __future__ import annotations
 

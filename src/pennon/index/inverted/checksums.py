@@ -1,4 +1,4 @@
-"""Checksums of a partition, in a file beside its others: a flipped bit in a posting would be another document, and in
+"""Checksums of a partition, in a file next to its others: a flipped bit in a posting would be another document, and in
 a length another score. Dictionaries have their own.
 
 pylance's partitions have none, and pylance leaves the file alone. `part_<number>_checksums.bin` is a sequence of u32,
@@ -36,7 +36,7 @@ class Checksums:
         return self.lists.nbytes + (0 if self.streams is None else self.streams.nbytes)
 
     def of_other(self, docs: Docs) -> Checksums:
-        """Of the same posting lists beside other documents."""
+        """Of the same posting lists with other documents."""
         return replace(self, docs=_of_docs(docs))
 
     def check_docs(self, docs: Docs, where: str) -> None:
@@ -90,7 +90,7 @@ class ListDigests:
                 self._streams.append(streams)
             yield batch
 
-    def beside(self, docs: Docs) -> Checksums:
+    def with_docs(self, docs: Docs) -> Checksums:
         """Once all batches are written."""
         none = np.empty(0, dtype=np.uint32)
         streams = np.concatenate([none, *self._streams]) if self._streams else None

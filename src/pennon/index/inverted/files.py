@@ -126,7 +126,7 @@ def write_partition(
         lists,
         _write_terms(store, directory, partition, terms()),
         _write_docs(store, directory, partition, docs),
-        digests.beside(docs).write(store, directory, checksums_name(partition)),
+        digests.with_docs(docs).write(store, directory, checksums_name(partition)),
     ]
 
 
@@ -161,7 +161,7 @@ def _write_terms(store: Store, directory: str, partition: int, terms: Terms) -> 
 
 
 def checksums_name(partition: int) -> str:
-    """The file of checksums that Pennon writes beside a partition."""
+    """The file of checksums that Pennon writes next to a partition."""
     return f"part_{partition}_checksums.bin"
 
 

@@ -22,7 +22,7 @@ _K1, _B = np.float32(1.2), np.float32(0.75)
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a score needs besides the posting and the document: how many documents there are, and all their tokens."""
+    """What a score needs in addition to posting and document: the number of documents, and of all their tokens."""
 
     num_docs: int
     total_tokens: int

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pennon.display import Displayed
 from pennon.wording import in_lines, plural
+from pennon.work import NO_WORK, Work
 
 
 class Severity(StrEnum):
@@ -75,6 +76,8 @@ class AuditReport(Displayed):
     seconds: float
     findings: tuple[Finding, ...]
     repaired: tuple[Finding, ...] = ()
+    work: Work = NO_WORK
+    """What was read and exchanged for it."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -105,6 +108,7 @@ class AuditReport(Displayed):
             "seconds": round(self.seconds, 3),
             "findings": [finding.to_dict() for finding in self.findings],
             "repaired": [finding.to_dict() for finding in self.repaired],
+            "work": self.work.to_dict(),
         }
 
     def __str__(self) -> str:

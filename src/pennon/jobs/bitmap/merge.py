@@ -24,8 +24,10 @@ from pennon.index.bitmap.row_map import EMPTY_MAP, Remap
 from pennon.index.bitmap.stored import StoredSource
 from pennon.jobs.bitmap.parts import Part, WrittenSegment, finish, read_part, write_part, write_segment
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
+from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
-from pennon.wording import human_bytes, plural
+from pennon.wording import plural
 
 # Bytes of the files that one task merges.
 TASK_BYTES = 64 << 20
@@ -34,7 +36,7 @@ WORKING_BYTES = 192 << 20
 
 
 @dataclass(frozen=True)
-class BitmapMerge:
+class BitmapMerge(Placed):
     """The plan of a merge."""
 
     remap_plan: RemapPlan
@@ -53,24 +55,18 @@ class BitmapMerge:
         return f"index {self.name!r} of {self.remap_plan.pin.location.shown}"
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         return self.index_bytes // 2 + min(WORKING_BYTES, 3 * self.index_bytes)
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "rows": self.rows,
-            "sources": len(self.remap_plan.sources),
-            "tasks": self.tasks,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-            "estimate": self.is_estimate,
-        }
+        return merge_fields(self, len(self.remap_plan.sources))
 
     def __str__(self) -> str:
-        about = "about " if self.is_estimate else ""
-        memory = human_bytes(self.task_memory_bytes)
-        return f"{about}{plural(self.tasks, 'task')}, about {memory} a task, {human_bytes(self.index_bytes)} of files"
+        return merge_text(self, plural(self.tasks, "task"))
 
 
 def plan_bitmap_merge(

@@ -16,8 +16,10 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.bitmap.kind import BitmapKind
 from pennon.index.value_order import exchange_type
 from pennon.jobs.kinds import BuildRequest
+from pennon.jobs.shared.placement import Effort, Placed
+from pennon.jobs.shared.plan_display import build_fields, build_text
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.wording import human_bytes, in_lines, plural
+from pennon.wording import plural
 
 SAMPLE_ROWS = 4096
 # Copies of a row in memory at once while a task groups: as scanned, joined, codes, ids in order, maps.
@@ -31,7 +33,7 @@ MAP_BYTES, ID_BYTES = 30, 2
 
 
 @dataclass(frozen=True)
-class BitmapPlan(Displayed):
+class BitmapPlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -68,38 +70,23 @@ class BitmapPlan(Displayed):
         return len(self.slices)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 8 * self.rows * self.row_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task."""
         grouped = min(self.rows, self.run_rows) * self.row_bytes * GROUP_COPIES
         return max(grouped, self.index_bytes // self.ranges * MERGE_COPIES)
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "table": self.pin.location.shown,
-            "version": self.pin.version,
-            "name": self.name,
-            "type": self.kind.names[0],
-            "column": self.column,
-            "rows": self.rows,
-            "fragments": len(self.fragments),
-            "tasks": self.tasks,
-            "ranges": self.ranges,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-        }
+        return build_fields(self, self.kind.names[0], self.column, ranges=self.ranges)
 
     def __str__(self) -> str:
-        shape = "1 task"
+        tasks = "1 task"
         if not self.single_task:
-            shape = f"{plural(self.tasks, 'map task')}, {plural(self.ranges, 'range')} of values to merge"
-        lines = [
-            f"{self.kind.names[0]} index {self.name!r} on {self.column} ({self.key_type})",
-            f"table     {self.pin.location.shown}, version {self.pin.version}",
-            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
-            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
-            f"files     about {human_bytes(self.index_bytes)}",
-        ]
-        return in_lines(lines)
+            tasks = f"{plural(self.tasks, 'map task')}, {plural(self.ranges, 'range')} of values to merge"
+        return build_text(self, f"{self.kind.names[0]} index {self.name!r} on {self.column} ({self.key_type})", tasks)
 
 
 def plan_bitmap(snapshot: Snapshot, kind: BitmapKind, column_path: str, request: BuildRequest) -> BitmapPlan:

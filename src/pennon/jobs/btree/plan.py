@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,8 +16,10 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.options import BTree
 from pennon.index.value_order import has_keys
+from pennon.jobs.shared.placement import Effort, Placed
+from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.wording import human_bytes, in_lines, plural
+from pennon.wording import plural
 
 MAX_ROWS_PER_RANGE = 10_000_000
 RANGES_PER_CORE = 4
@@ -37,7 +38,7 @@ ROWS_PER_BLOCK = 16_384
 
 
 @dataclass(frozen=True)
-class BTreePlan(Displayed):
+class BTreePlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -68,6 +69,10 @@ class BTreePlan(Displayed):
         return has_keys(self.value_type) or self.ranges > MOST_COMPARED
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 8 * self.rows * self.row_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task."""
         mapped = min(self.rows, self.run_rows) * self.row_bytes * SORT_COPIES
@@ -87,33 +92,14 @@ class BTreePlan(Displayed):
     def pages(self) -> int:
         return -(-self.rows // self.batch_size)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.pin.location.shown,
-            "version": self.pin.version,
-            "name": self.name,
-            "type": BTREE.names[0],
-            "column": self.column,
-            "rows": self.rows,
-            "fragments": len(self.fragments),
-            "tasks": self.tasks,
-            "ranges": self.ranges,
-            "pages": self.pages,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-        }
+    def to_dict(self) -> dict[str, object]:
+        return build_fields(self, BTREE.names[0], self.column, ranges=self.ranges, pages=self.pages)
 
     def __str__(self) -> str:
-        shape = "1 task" if self.single_task else f"{plural(len(self.slices), 'map task')}, {self.ranges} to merge"
-        lines = [
-            f"B-tree {self.name!r} on {self.column} ({self.value_type})",
-            f"table     {self.pin.location.shown}, version {self.pin.version}",
-            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
-            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
-            f"layout    {plural(self.ranges, 'range')}, about {self.pages:,} pages of {self.batch_size:,} rows",
-            f"files     about {human_bytes(self.index_bytes)}",
-        ]
-        return in_lines(lines)
+        tasks = "1 task" if self.single_task else f"{plural(self.tasks, 'map task')}, {self.ranges} to merge"
+        layout = f"{plural(self.ranges, 'range')}, about {self.pages:,} pages of {self.batch_size:,} rows"
+        heading = f"B-tree {self.name!r} on {self.column} ({self.value_type})"
+        return build_text(self, heading, tasks, line("layout", layout))
 
 
 def plan_btree(

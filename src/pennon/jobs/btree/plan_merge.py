@@ -21,9 +21,11 @@ from pennon.index.btree.row_sequence import Border, Stretch
 from pennon.index.btree.row_sequence import Sequence as RowSequence
 from pennon.index.value_order import SortedValues, argsort, has_keys, same_value
 from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, MERGE_COPIES, RANGES_PER_CORE, SAMPLES_PER_RANGE, SORT_COPIES
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
+from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves
-from pennon.wording import human_bytes, plural
+from pennon.wording import plural
 
 # A range of more than this many times the target rows is split; neighbors below this share of the target are joined.
 SPLIT_BEYOND = 1.5
@@ -49,7 +51,7 @@ class MergeRange:
 
 
 @dataclass(frozen=True)
-class BTreeMerge:
+class BTreeMerge(Placed):
     """The plan of a merge. Rows are estimates, rather too high."""
 
     remap_plan: RemapPlan
@@ -85,6 +87,10 @@ class BTreeMerge:
         return sum(part.is_untouched for part in self.ranges)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task; the rows of a single source are streamed."""
         merged = max((part.rows for part in self.ranges if len(part.stretches) > 1 or self.is_estimate), default=0)
@@ -92,24 +98,11 @@ class BTreeMerge:
         return merged * self.row_bytes * _copies(self.value_type)
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "rows": self.rows,
-            "sources": len(self.remap_plan.sources),
-            "tasks": self.tasks,
-            "copied_ranges": self.copied_ranges,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-            "estimate": self.is_estimate,
-        }
+        return merge_fields(self, len(self.remap_plan.sources), copied_ranges=self.copied_ranges)
 
     def __str__(self) -> str:
-        about = "about " if self.is_estimate else ""
         copied = f", {self.copied_ranges} copied" if self.copied_ranges else ""
-        return (
-            f"{about}{plural(self.tasks, 'range')}{copied}, about {human_bytes(self.task_memory_bytes)} a task,"
-            f" files of about {human_bytes(self.index_bytes)}"
-        )
+        return merge_text(self, f"{plural(self.tasks, 'range')}{copied}")
 
 
 def plan_btree_merge(

@@ -42,8 +42,8 @@ from pennon.jobs.shared.retry import attempts
 def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes: int) -> Snapshot:
     """Rewrite the planned fragments, remap the segments over them, commit both.
 
-    Fragments that others change meanwhile are left as they are. After a conflict segments are remapped again; fragments
-    are not rewritten again.
+    Fragments that others change in the meantime are left as they are. After a conflict segments are remapped again;
+    fragments are not rewritten again.
 
     Raises:
         CommitConflict: others changed all of the fragments; nothing was committed.
@@ -64,7 +64,7 @@ def compact(engine: Engine, snapshot: Snapshot, plan: CompactPlan, memory_bytes:
                     committed = _remap_and_commit(engine, base, plan, groups, memory_bytes)
                 return committed
     except StoreUnavailable:
-        raise  # the commit may be under way or done
+        raise  # the commit may be running or done
     except PennonError:
         # Only after a refusal is it certain that no version names the files.
         for group in groups:
@@ -93,7 +93,7 @@ def _keep_valid(base: Snapshot, groups: Sequence[Rewritten], remap: str) -> list
     fragments = sorted(f for group in lost for f in group.old_ids)
     if lost and not valid:
         raise CommitConflict(
-            f"all fragments of {base.uri} that were compacted have been changed meanwhile: {fragments}",
+            f"all fragments of {base.uri} that were compacted have been changed in the meantime: {fragments}",
             "Nothing was committed; run it again",
         )
     if lost:
@@ -148,7 +148,7 @@ def _commit_with_segments(
 ) -> Snapshot:
     """Fragments and segments in one transaction.
 
-    A segment that covers a group only in part cannot be committed together with it, nor can one whose files lie in
+    A segment that covers a group only in part cannot be committed together with it, nor can one whose files are in
     another table: then the fragments come first, uncovered, and the segments after them. In between answers are right,
     only slower.
     """

@@ -39,7 +39,7 @@ def commit_recorded(engine: Engine, base: Snapshot, groups: Sequence[Rewritten],
     """Commit the fragments and record where rows went, then rewrite the segments that Pennon can rewrite.
 
     Raises:
-        RetryableConflict: others changed the fragments meanwhile; nothing was committed of them.
+        RetryableConflict: others changed the fragments; nothing was committed of them.
     """
     rewritten = BitMap().union(*(group.old_ids for group in groups))
     graphs = [s for s, marked in fragile_segments(base) if marked & rewritten and why_unusable(base, s) is None]
@@ -69,7 +69,7 @@ def _follow_up(engine: Engine, committed: Snapshot, affected: set[str], memory_b
 
 
 def _follow(engine: Engine, base: Snapshot, segments: Sequence[IndexSegment], memory_bytes: int) -> Snapshot:
-    """Rewrite those that can be read, with the rows that are alive, at today's addresses; in one commit."""
+    """Rewrite those that can be read, with the rows that are alive, at current addresses; in one commit."""
     context, reuse = PlanContext.of(engine, base, memory_bytes), read_fragment_reuse(base)
     pairs: list[tuple[IndexSegment, IndexSegment]] = []
     written: list[IndexSegment] = []

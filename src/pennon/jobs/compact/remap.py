@@ -71,7 +71,7 @@ def remap_segments(engine: Engine, context: PlanContext, groups: Sequence[Rewrit
 
 def remappable(base: Snapshot, rewritten: BitMap) -> bool:
     """Whether every segment that names rows of these fragments can be replaced together with them, as far as the
-    manifest shows. Not one that cannot be read; nor one whose files lie in another table: where a compaction replaces
+    manifest shows. Not one that cannot be read; nor one whose files are in another table: where a compaction replaces
     it, pylance keeps looking there."""
     segments = remapped_segments(base, rewritten)
     return all(s.base_id is None and why_unusable(base, s) is None for s in segments)

@@ -1,6 +1,6 @@
 """Catch up with the Fragment Reuse Index: segments whose files name rows by old addresses are rewritten.
 
-plan -> merge each segment with itself, at today's addresses -> commit each by itself.
+plan -> merge each segment with itself, at current addresses -> commit each separately.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def catch_up(
 
 
 def rewrite_segment(engine: Engine, context: PlanContext, source: MergeSource) -> IndexSegment:
-    """A segment with its rows at today's addresses; from the data, where its own files are damaged.
+    """A segment with its rows at current addresses; from the data, where its own files are damaged.
 
     Raises:
         DamagedFile: the files are damaged, and the models that a new segment needs are in them.

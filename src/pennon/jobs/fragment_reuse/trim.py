@@ -1,6 +1,6 @@
 """Trim the Fragment Reuse Index: compactions that no index file needs any more leave it.
 
-plan, by the ids in the files -> write the entry with the rest -> commit; again where the indices changed meanwhile.
+plan, by the ids in the files -> write the entry with the rest -> commit; again if the indices changed in the meantime.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The documents of an inverted index, as an audit compares them: every live row with a term, its number of tokens, the
 terms themselves and where they are.
 
-Posting lists are compared with the documents beside them as well, and impacts with the scores that they bound.
+Posting lists are compared with their documents as well, and impacts with the scores that they bound.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _opened(pin: Pin, subject: Subject) -> tuple[SegmentMetadata, list[Partition
 
 
 def _rows(pin: Pin, subject: Subject, metadata: SegmentMetadata, files: PartitionFiles) -> tuple[Addresses, Facts]:
-    """Documents that queries would find, under today's addresses. DamagedFile where posting lists are wrong."""
+    """Documents that queries would find, under current addresses. DamagedFile where posting lists are wrong."""
     docs = files.read_docs()
     found = sum_partition(files, docs, metadata.params.with_position)
     addresses, kept = answered_by(pin, subject).locate(docs.row_ids)

@@ -14,7 +14,7 @@ from pennon.index.inverted.merge import Source, merge_partitions
 from pennon.jobs.inverted.plan import Target
 from pennon.jobs.inverted.written import WrittenPartition, partition_numbers
 
-# A query of so many partitions costs hardly more than of one; merging writes every posting again.
+# A query of this many partitions costs little more than of one; merging writes every posting again.
 FEW = 16
 _DELETING = 16
 

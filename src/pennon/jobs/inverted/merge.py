@@ -1,6 +1,6 @@
-"""Merge segments of an inverted index: partitions are joined without their dead documents, under today's row ids.
+"""Merge segments of an inverted index: partitions are joined without their dead documents, under current row ids.
 
-A remap is a merge of one segment. A partition that stays by itself and has lost few documents, or none, keeps its
+A remap is a merge of one segment. A partition that is not joined and has lost few documents, or none, keeps its
 posting lists and dictionary: only its documents are written again. Those that are dead keep the addresses they had, in
 fragments that are gone and that the metadata lists as deleted; they count in scores until the partition is written
 again. On tables with stable row ids they have no fragment to be masked by, and are always dropped.

@@ -21,8 +21,10 @@ from pennon.index.inverted.analysis.column_types import document_kind
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.kind import INDEX_VERSION, INVERTED
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import Effort, Placed
+from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
-from pennon.wording import human_bytes, in_lines, plural
+from pennon.wording import plural
 
 # Batches of the column that are alive at once while a task reads: read ahead, and the one being analyzed.
 BATCHES = 8
@@ -68,7 +70,7 @@ class Target:
 
     @property
     def batch_bytes(self) -> int:
-        """Of text that is read at once, whatever the rows have that were measured."""
+        """Of text that is read at once, regardless of the rows that were measured."""
         return self.memory_bytes // (4 * BATCHES)
 
     @property
@@ -82,7 +84,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class InvertedPlan(Displayed):
+class InvertedPlan(Displayed, Placed):
     """What a build will do, known before it does anything."""
 
     target: Target
@@ -111,6 +113,10 @@ class InvertedPlan(Displayed):
         return self.target.file_bytes(self.rows)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 24 * self.rows * self.target.value_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         target = self.target
         text = self.rows * target.value_bytes // max(1, self.tasks)
@@ -118,31 +124,15 @@ class InvertedPlan(Displayed):
         return min(text * target.bytes_per_byte, target.partition_bytes) + read
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "table": self.pin.location.shown,
-            "version": self.pin.version,
-            "name": self.name,
-            "type": INVERTED.names[0],
-            "column": self.target.column,
-            "rows": self.rows,
-            "fragments": len(self.fragments),
-            "tasks": self.tasks,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-        }
+        return build_fields(self, INVERTED.names[0], self.target.column)
 
     def __str__(self) -> str:
         target = self.target
+        heading = f"{INVERTED.names[0]} {self.name!r} on {target.column} ({target.value_type})"
         positions = ", with positions" if target.params.with_position else ""
-        lines = [
-            f"{INVERTED.names[0]} {self.name!r} on {target.column} ({target.value_type})",
-            f"table     {self.pin.location.shown}, version {self.pin.version}",
-            f"rows      {self.rows:,} in {len(self.fragments):,} fragments, about {target.value_bytes:,} bytes a row",
-            f"work      {plural(self.tasks, 'task')}, about {human_bytes(self.task_memory_bytes)} a task",
-            f"terms     {target.params.base_tokenizer}, {target.params.language}{positions}",
-            f"files     about {human_bytes(self.index_bytes)}, a partition for each task, small ones joined",
-        ]
-        return in_lines(lines)
+        terms = line("terms", f"{target.params.base_tokenizer}, {target.params.language}{positions}")
+        rows, files = f", about {target.value_bytes:,} bytes a row", ", a partition for each task, small ones joined"
+        return build_text(self, heading, plural(self.tasks, "task"), terms, rows=rows, files=files)
 
 
 def plan_inverted(

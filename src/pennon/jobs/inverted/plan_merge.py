@@ -16,8 +16,10 @@ from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata
 from pennon.index.inverted.kind import INVERTED
 from pennon.jobs.inverted.plan import MERGED_SHARE
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
+from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
-from pennon.wording import human_bytes, plural
+from pennon.wording import plural
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class SourcePartition:
 
 
 @dataclass(frozen=True)
-class InvertedMerge:
+class InvertedMerge(Placed):
     """What a merge will do, known before it does anything."""
 
     name: str
@@ -58,27 +60,18 @@ class InvertedMerge:
         return len(self.groups)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, MERGE_WEIGHT * self.index_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         return int(self.largest_bytes / MERGED_SHARE)
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "rows": self.rows,
-            "sources": len(self.remap_plan.sources),
-            "partitions": len(self.groups),
-            "tasks": self.tasks,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-            "estimate": self.is_estimate,
-        }
+        return merge_fields(self, len(self.remap_plan.sources), partitions=len(self.groups))
 
     def __str__(self) -> str:
-        about = "about " if self.is_estimate else ""
-        return (
-            f"{about}{self.rows:,} rows in {plural(len(self.groups), 'partition')},"
-            f" about {human_bytes(self.task_memory_bytes)} a task, files of about {human_bytes(self.index_bytes)}"
-        )
+        return merge_text(self, f"{self.rows:,} rows in {plural(len(self.groups), 'partition')}")
 
 
 def plan_inverted_merge(
@@ -103,7 +96,7 @@ def plan_inverted_merge(
     groups = tuple(_groups(sizes, int(memory_bytes * MERGED_SHARE)))
     weights = [sum(sizes[part.source][part.number] for part in group) for group in groups]
     covered = remap_plan.coverage & snapshot.manifest.live
-    for segment in segments:  # fragments of a compaction under way are not the table's yet
+    for segment in segments:  # fragments of a running compaction are not the table's yet
         covered |= segment.fragments & snapshot.manifest.live
     return InvertedMerge(
         name=like.name,
@@ -133,7 +126,7 @@ def _partition_sizes(snapshot: Snapshot, segment: IndexSegment, metadata: Segmen
 
 
 def _groups(sizes: Sequence[dict[int, int]], most: int) -> Iterator[tuple[SourcePartition, ...]]:
-    """Partitions that become one, in the order of the sources; one that is too large stays by itself."""
+    """Partitions that become one, in the order of the sources; one that is too large is not joined."""
     group: list[SourcePartition] = []
     held = 0
     for source, partitions in enumerate(sizes):

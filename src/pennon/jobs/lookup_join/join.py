@@ -21,8 +21,8 @@ from pennon.engine.frames import (
     SendRows,
     arrow_type_of,
     flat_schema,
+    frame_schema,
     joined,
-    spark_schema,
     spark_type_name,
 )
 from pennon.errors import InvalidArgument, UnsupportedColumn
@@ -116,7 +116,7 @@ def _by_scan(
     for number, (own, theirs) in enumerate(plan.request.on):
         type_ = arrow_type_of(frame, own)
         keys.append((KeyColumn(snapshot.column(theirs)), pa.field(f"{KEY}{number}", type_)))
-    schema = spark_schema(pa.schema([*(field for _, field in keys), *added]))
+    schema = frame_schema(pa.schema([*(field for _, field in keys), *added]))
     rows = engine.apply_to_tasks(partial(read_rows, plan, keys, added), plan.scans, schema)
     pairs = [(own, field.name) for (own, _), (_, field) in zip(plan.request.on, keys, strict=True)]
     how = {"semi": "left_semi", "anti": "left_anti"}.get(plan.request.how, plan.request.how)

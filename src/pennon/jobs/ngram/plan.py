@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +18,11 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.ngram.kind import NGRAM
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
+from pennon.jobs.shared.plan_display import build_fields, build_text, merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
-from pennon.wording import human_bytes, in_lines, plural
+from pennon.wording import human_bytes, plural
 
 # Text of a task: a second or two of work.
 TEXT_PER_TASK = 48 << 20
@@ -35,7 +36,7 @@ SAMPLE_ROWS = 2000
 
 
 @dataclass(frozen=True)
-class NGramPlan(Displayed):
+class NGramPlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -65,6 +66,10 @@ class NGramPlan(Displayed):
         return int(self.memory_bytes * COLLECTED_SHARE)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 24 * self.text_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task."""
         return min(self.memory_bytes, 12 * self.text_bytes // self.tasks + (64 << 20))
@@ -73,36 +78,17 @@ class NGramPlan(Displayed):
     def index_bytes(self) -> int:
         return _list_bytes(self.text_bytes, self.rows)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.pin.location.shown,
-            "version": self.pin.version,
-            "name": self.name,
-            "type": NGRAM.names[0],
-            "column": self.column,
-            "rows": self.rows,
-            "fragments": len(self.fragments),
-            "tasks": self.tasks,
-            "ranges": self.ranges,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-        }
+    def to_dict(self) -> dict[str, object]:
+        return build_fields(self, NGRAM.names[0], self.column, ranges=self.ranges)
 
     def __str__(self) -> str:
-        shape = "1 task" if self.single_task else f"{plural(self.tasks, 'map task')}, {self.ranges} to join"
-        lines = [
-            f"n-gram index {self.name!r} on {self.column}",
-            f"table     {self.pin.location.shown}, version {self.pin.version}",
-            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
-            f"text      about {human_bytes(self.text_bytes)}",
-            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
-            f"files     about {human_bytes(self.index_bytes)}",
-        ]
-        return in_lines(lines)
+        tasks = "1 task" if self.single_task else f"{plural(self.tasks, 'map task')}, {self.ranges} to join"
+        text = f", about {human_bytes(self.text_bytes)} of text"
+        return build_text(self, f"n-gram index {self.name!r} on {self.column}", tasks, rows=text)
 
 
 @dataclass(frozen=True)
-class NGramMerge:
+class NGramMerge(Placed):
     """The plan of a merge."""
 
     remap_plan: RemapPlan
@@ -121,26 +107,19 @@ class NGramMerge:
         return self.ranges
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task."""
         return min(self.memory_bytes, 4 * self.index_bytes // self.ranges + (64 << 20))
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "rows": self.rows,
-            "sources": len(self.remap_plan.sources),
-            "tasks": self.tasks,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-            "estimate": self.is_estimate,
-        }
+        return merge_fields(self, len(self.remap_plan.sources))
 
     def __str__(self) -> str:
-        return (
-            f"{plural(self.tasks, 'task')}, about {human_bytes(self.task_memory_bytes)} a task,"
-            f" files of about {human_bytes(self.index_bytes)}"
-        )
+        return merge_text(self, plural(self.tasks, "task"))
 
 
 def plan_ngram(snapshot: Snapshot, column_path: str, request: BuildRequest) -> NGramPlan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
@@ -15,9 +14,11 @@ from pennon.index.rtree.kind import RTREE
 from pennon.index.rtree.options import RTree
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
+from pennon.jobs.shared.plan_display import build_fields, build_text, line, merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.wording import human_bytes, in_lines, plural
+from pennon.wording import plural
 
 # A box and an id, in files; with its place on the curve while it is sorted.
 ROW_BYTES = 40
@@ -33,7 +34,7 @@ MEASURED_ROWS = 200
 
 
 @dataclass(frozen=True)
-class RTreePlan(Displayed):
+class RTreePlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -62,6 +63,10 @@ class RTreePlan(Displayed):
         return len(self.slices)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 8 * self.geometry_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task."""
         sorted_rows = min(self.rows, self.run_rows) * SORTED_BYTES * SORT_COPIES
@@ -79,33 +84,15 @@ class RTreePlan(Displayed):
     def pages(self) -> int:
         return -(-self.rows // self.page_size)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "table": self.pin.location.shown,
-            "version": self.pin.version,
-            "name": self.name,
-            "type": RTREE.names[0],
-            "column": self.column,
-            "rows": self.rows,
-            "fragments": len(self.fragments),
-            "tasks": self.tasks,
-            "ranges": self.ranges,
-            "pages": self.pages,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-        }
+    def to_dict(self) -> dict[str, object]:
+        return build_fields(self, RTREE.names[0], self.column, ranges=self.ranges, pages=self.pages)
 
     def __str__(self) -> str:
-        shape = "1 task" if self.single_task else f"{plural(self.tasks, 'map task')}, {self.ranges} to sort"
-        lines = [
-            f"R-tree {self.name!r} on {self.column} ({self.geometry})",
-            f"table     {self.pin.location.shown}, version {self.pin.version}",
-            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
-            f"work      {shape}, about {human_bytes(self.task_memory_bytes)} a task",
-            f"layout    about {self.pages:,} pages of {self.page_size:,} boxes",
-            f"files     about {human_bytes(self.index_bytes)}",
-        ]
-        return in_lines(lines)
+        tasks = "1 task" if self.single_task else f"{plural(self.tasks, 'map task')}, {self.ranges} to sort"
+        heading = f"R-tree {self.name!r} on {self.column} ({self.geometry})"
+        return build_text(
+            self, heading, tasks, line("layout", f"about {self.pages:,} pages of {self.page_size:,} boxes")
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +105,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class RTreeMerge:
+class RTreeMerge(Placed):
     """The plan of a merge. The rows of one source are streamed in their order; those of several are sorted."""
 
     remap_plan: RemapPlan
@@ -146,26 +133,19 @@ class RTreeMerge:
         return self.rows * ROW_BYTES
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task."""
         return min(self.memory_bytes, min(self.rows, self.run_rows) * SORTED_BYTES * SORT_COPIES + (16 << 20))
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "rows": self.rows,
-            "sources": len(self.remap_plan.sources),
-            "tasks": self.tasks,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-            "estimate": self.is_estimate,
-        }
+        return merge_fields(self, len(self.remap_plan.sources))
 
     def __str__(self) -> str:
-        return (
-            f"{plural(self.tasks, 'task')}, about {human_bytes(self.task_memory_bytes)} a task,"
-            f" files of about {human_bytes(self.index_bytes)}"
-        )
+        return merge_text(self, plural(self.tasks, "task"))
 
 
 def plan_rtree(snapshot: Snapshot, column_path: str, options: RTree, request: BuildRequest) -> RTreePlan:

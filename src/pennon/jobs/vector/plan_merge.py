@@ -14,12 +14,13 @@ from pennon.format.snapshot import Pin
 from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.kind import VECTOR
 from pennon.jobs.kinds import MergeRequest, PlanContext
+from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.vector.models import TrainedModels
 from pennon.jobs.vector.open_files import open_files
 from pennon.jobs.vector.plan import REDUCE_COPIES, VectorPlan, reducers_for
 from pennon.jobs.vector.plan_like import plan_like
-from pennon.wording import human_bytes, plural
+from pennon.wording import plural
 
 
 @dataclass(frozen=True)
@@ -65,26 +66,17 @@ class VectorMerge:
         return merged_plan(self.base, (), self.rows, self.parallelism)
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "rows": self.rows,
-            "sources": len(self.remap_plan.sources),
-            "tasks": self.tasks,
-            "recoded_rows": self.recoded.rows if self.recoded else 0,
-            "rebalance": self.rebalance,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-            "estimate": self.is_estimate,
-        }
+        return merge_fields(
+            self,
+            len(self.remap_plan.sources),
+            recoded_rows=self.recoded.rows if self.recoded else 0,
+            rebalance=self.rebalance,
+        )
 
     def __str__(self) -> str:
-        about = "about " if self.is_estimate else ""
         recoded = f", {self.recoded.rows:,} rows coded again" if self.recoded else ""
         rebalanced = ", partitions rebalanced" if self.rebalance else ""
-        return (
-            f"{about}{plural(self.tasks, 'task')}{recoded}{rebalanced}, about {human_bytes(self.task_memory_bytes)} a"
-            f" task, files of about {human_bytes(self.index_bytes)}"
-        )
+        return merge_text(self, f"{plural(self.tasks, 'task')}{recoded}{rebalanced}")
 
 
 def plan_vector_merge(context: PlanContext, request: MergeRequest) -> VectorMerge:

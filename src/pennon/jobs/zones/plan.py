@@ -16,8 +16,10 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import ZoneLayout
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import Effort, Placed
+from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
-from pennon.wording import human_bytes, in_lines, plural
+from pennon.wording import plural
 
 # Batches of the column in memory at once while a task reads: those read ahead, and the one being summarized.
 BATCHES = 8
@@ -53,7 +55,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class ZonesPlan(Displayed):
+class ZonesPlan(Displayed, Placed):
     """The plan of a build."""
 
     target: Target
@@ -86,35 +88,21 @@ class ZonesPlan(Displayed):
         return self.target.file_bytes(self.rows)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, self.rows * self.target.value_bytes * self.target.layout.work)
+
+    @property
     def task_memory_bytes(self) -> int:
         return self.target.task_memory_bytes
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "table": self.pin.location.shown,
-            "version": self.pin.version,
-            "name": self.name,
-            "type": self.target.kind.names[0],
-            "column": self.target.column,
-            "rows": self.rows,
-            "fragments": len(self.fragments),
-            "tasks": self.tasks,
-            "zones": self.zones,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-        }
+        return build_fields(self, self.target.kind.names[0], self.target.column, zones=self.zones)
 
     def __str__(self) -> str:
         target = self.target
-        lines = [
-            f"{target.kind.names[0]} {self.name!r} on {target.column} ({target.value_type})",
-            f"table     {self.pin.location.shown}, version {self.pin.version}",
-            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
-            f"work      {plural(self.tasks, 'task')}, about {human_bytes(self.task_memory_bytes)} a task",
-            f"layout    about {plural(self.zones, 'zone')} of {target.layout.rows_per_zone:,} rows",
-            f"files     about {human_bytes(self.index_bytes)}",
-        ]
-        return in_lines(lines)
+        heading = f"{target.kind.names[0]} {self.name!r} on {target.column} ({target.value_type})"
+        layout = f"about {plural(self.zones, 'zone')} of {target.layout.rows_per_zone:,} rows"
+        return build_text(self, heading, plural(self.tasks, "task"), line("layout", layout))
 
 
 def plan_zones(

@@ -21,9 +21,11 @@ from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import read_address_map
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import Part, ZoneLayout
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
+from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.zones.plan import Target, plan_target, zone_slices
-from pennon.wording import human_bytes, plural
+from pennon.wording import plural
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class ZonesMerge:
+class ZonesMerge(Placed):
     """The plan of a merge."""
 
     target: Target
@@ -69,28 +71,19 @@ class ZonesMerge:
         return self.target.file_bytes(self.rows)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, (self.index_bytes + self.read_rows * self.target.value_bytes) * MERGE_WEIGHT)
+
+    @property
     def task_memory_bytes(self) -> int:
         return self.target.task_memory_bytes
 
     def to_dict(self) -> dict[str, object]:
-        return {
-            "name": self.name,
-            "rows": self.rows,
-            "read_rows": self.read_rows,
-            "sources": len(self.copied),
-            "tasks": self.tasks,
-            "task_memory_bytes": self.task_memory_bytes,
-            "index_bytes": self.index_bytes,
-            "estimate": self.is_estimate,
-        }
+        return merge_fields(self, len(self.copied), read_rows=self.read_rows)
 
     def __str__(self) -> str:
-        about = "about " if self.is_estimate else ""
         read = f", {self.read_rows:,} rows read" if self.read_rows else ""
-        return (
-            f"{about}{plural(self.target.zones_of(self.rows), 'zone')}{read},"
-            f" about {human_bytes(self.task_memory_bytes)} a task, a file of about {human_bytes(self.index_bytes)}"
-        )
+        return merge_text(self, f"{plural(self.target.zones_of(self.rows), 'zone')}{read}")
 
 
 def plan_zones_merge(

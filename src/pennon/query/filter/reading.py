@@ -42,6 +42,15 @@ def filter_text(given: FilterLike, schema: pa.Schema) -> str:
     return given
 
 
+def conjunction(*filters: str | None) -> str | None:
+    """All of some filters; None without any."""
+    given = [filter for filter in filters if filter is not None]
+    if len(given) < 2:
+        return given[0] if given else None
+    # A line break, so that a comment at the end of a filter does not hide the parenthesis.
+    return " AND ".join(f"({filter}\n)" if "--" in filter else f"({filter})" for filter in given)
+
+
 def read_filter(given: str, columns: Mapping[str, pa.DataType]) -> ReadFilter:
     """A filter over columns by path.
 

@@ -28,7 +28,7 @@ _OF_WORDS = ("operator", "fuzziness", "max_expansions", "prefix_length")
 
 
 class HybridOptions(TypedDict, total=False):
-    """What a hybrid search takes beside its two queries and k.
+    """The options of a hybrid search, in addition to its two queries and k.
 
     fusion: `"rrf"`, by the ranks of rows; or `"linear"`, by their distances and scores.
     weights: of the vectors and of the text: 1 and 1, for linear 0.7 and 0.3.
@@ -61,7 +61,7 @@ class HybridOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class HybridRequest:
-    """What the user asks besides the queries."""
+    """What the user requests, without the queries."""
 
     vector_column: str
     text_column: Any

@@ -45,9 +45,9 @@ class ExactSearch:
         best, measured = Neighbors.none(len(queries)), 0
         for part in parts:
             for vectors, addresses in self._read(part):
-                sound = self.metric.indexable(vectors)
-                if not sound.all():
-                    vectors, addresses = vectors[sound], addresses[sound]
+                valid = self.metric.indexable(vectors)
+                if not valid.all():
+                    vectors, addresses = vectors[valid], addresses[valid]
                 measured += len(addresses)
                 if len(addresses):
                     distances, positions = self._nearest(queries, vectors, min(k, len(addresses)))

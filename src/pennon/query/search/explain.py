@@ -35,10 +35,10 @@ class SegmentUse:
     rows_scored: int | None = None
 
     def __str__(self) -> str:
-        told = f"{self.uuid}: {self.probed} of {self.partitions} partitions of {self.kind}, {self.rows:,} rows"
+        text = f"{self.uuid}: {self.probed} of {self.partitions} partitions of {self.kind}, {self.rows:,} rows"
         if self.loaded is not None:
-            told += f"; {self.loaded} read, {self.probed - self.loaded} cached; {self.rows_scored:,} rows scored"
-        return told
+            text += f"; {self.loaded} read, {self.probed - self.loaded} cached; {self.rows_scored:,} rows scored"
+        return text
 
 
 @dataclass(frozen=True)
@@ -49,16 +49,16 @@ class FilterUse:
     indices: tuple[IndexUse, ...]
     scanned_fragments: int
     rows_selected: int | None = None  # in fragments that the vector index covers
-    few: bool = False  # so few that they are measured one and all, without the vector index
+    few: bool = False  # all of the rows are measured, without the vector index
     after: bool = False  # checked on the rows that the search found (prefilter=False)
 
     def __str__(self) -> str:
         if self.after:
             return f"{self.understood_as}; checked on the rows found"
-        told = f"{self.understood_as}; {self.scanned_fragments} fragments scanned for it"
+        text = f"{self.understood_as}; {self.scanned_fragments} fragments scanned for it"
         if self.rows_selected is not None:
-            told += f"; {self.rows_selected:,} covered rows selected{', all of them measured' * self.few}"
-        return told
+            text += f"; {self.rows_selected:,} covered rows selected{', all of them measured' * self.few}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class SearchExplanation(Displayed):
 def explain_search(
     catalog: Catalog, request: SearchRequest, query: VectorLike, analyze: bool = False
 ) -> SearchExplanation:
-    """Plan a search from centroids and lookups alone; with `analyze`, run it too and say what it touched."""
+    """Plan a search from centroids and lookups alone; with `analyze`, run it too and report what it read."""
     check_columns(catalog.snapshot, request)
     question = read_request(catalog.snapshot, request, query, many=False)
     if analyze:

@@ -21,7 +21,7 @@ from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.probe import Probing, first_partitions, nearest_within
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.result_table import to_table
-from pennon.query.search.run import SearchTrace, Task, carry_out, plan_task, probing
+from pennon.query.search.run import SearchTrace, Task, plan_task, probing, run_task
 from pennon.query.search.source import Source, usable_source
 
 # Some partitions of a segment: its number among those of the source, the first, and the end.
@@ -32,7 +32,7 @@ class JoinSearch:
     """What the filter selects is found out once and kept, unlike that of a single search."""
 
     def __init__(self, catalog: Catalog, request: SearchRequest, left_out: Sequence[str] = ()) -> None:
-        """`left_out` are segments that whoever planned the join could not use."""
+        """`left_out` are segments that the planner of the join could not use."""
         self._catalog = catalog
         self._question = read_request(catalog.snapshot, request, (), many=True)
         for index in [*catalog.serving(Query.NEAREST, self._question.column.path)]:
@@ -55,15 +55,15 @@ class JoinSearch:
         while True:
             try:
                 trace = SearchTrace(self._source())
-                return carry_out(self._catalog, question, self._task(), trace, candidates)
+                return run_task(self._catalog, question, self._task(), trace, candidates)
             except UnusableSegment as unusable:
                 if candidates is not None:
-                    raise self._given_up(unusable) from unusable
+                    raise self._unreadable(unusable) from unusable
                 self._catalog.exclude(unusable)
 
     def probes(self, queries: Vectors) -> list[Positions]:
-        """The partitions that each query is to look at, segment by segment; none where the filter selects so few rows
-        that no index is needed."""
+        """The partitions each query probes, segment by segment; none if the filter selects few enough rows to
+        measure all."""
         if not self._task().indexed:
             return []
         return [first_partitions(segment, queries, self._how) for segment in self._source().segments]
@@ -74,7 +74,7 @@ class JoinSearch:
         try:
             return nearest_within(self._source().segments[segment], queries, probes, range(first, end), self._how)
         except UnusableSegment as unusable:
-            raise self._given_up(unusable) from unusable
+            raise self._unreadable(unusable) from unusable
 
     def rows(self, found: Neighbors) -> pa.Table:
         """The columns asked for and the distances of all neighbors, query by query."""
@@ -95,7 +95,7 @@ class JoinSearch:
             task = memory[key] = plan_task(self._catalog, self._question, SearchTrace(self._source()))
         return task
 
-    def _given_up(self, unusable: UnusableSegment) -> DamagedFile:
+    def _unreadable(self, unusable: UnusableSegment) -> DamagedFile:
         """Other tasks rely on the segment; no one of them can decide to do without it."""
         return DamagedFile(
             f"a kNN join over {self._catalog.snapshot.uri} cannot use a segment of index "
@@ -120,11 +120,11 @@ def read_lists(lists: pa.Array, column: Column, metric: Metric) -> tuple[Vectors
     with np.errstate(over="ignore"):
         element = column.type.value_type.to_pandas_dtype()
         vectors = np.ascontiguousarray(items, dtype=element).reshape(len(given), dim)
-    sound = metric.indexable(vectors)
-    if sound.all():
+    valid = metric.indexable(vectors)
+    if valid.all():
         return vectors, kept
-    kept[kept] = sound
-    return vectors[sound], kept
+    kept[kept] = valid
+    return vectors[valid], kept
 
 
 def _items(values: pa.Array) -> npt.NDArray[Any]:

@@ -13,7 +13,7 @@ from pennon.index.vector.vectors import Floats, Mask, Positions
 # No row has this address.
 NOWHERE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
-# A partial sort first, where there are so many times more candidates than places.
+# A partial sort first, if there are this many times more candidates than places.
 CROWDED = 4
 
 

@@ -20,7 +20,7 @@ from pennon.query.search.source import SearchSegment, Source
 
 # Queries that one thread compares with the centroids at a time.
 RANKED_QUERIES = 256
-# Addresses of so few rows are looked up one by one.
+# Up to this many addresses are looked up one by one.
 FEW_FOUND = 64
 # Partitions scored together, which the cache need not hold.
 LOADED_BYTES = 256 << 20
@@ -115,7 +115,7 @@ class _SegmentSearch:
         return self.probe(rest[:, :count]) if rest.shape[1] else None
 
     def _ranked_rest(self, kept: Positions) -> Positions:
-        """All partitions but those of the first step, which are told by number: equal centroids may change ranks."""
+        """All partitions but those of the first step, which are given by number: equal centroids may change ranks."""
         order = self.rank(self._opened.files.ivf.num_partitions)
         seen = np.zeros(order.shape, dtype=np.bool_)
         np.put_along_axis(seen, self._probed[kept], True, axis=1)

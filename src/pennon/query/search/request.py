@@ -19,14 +19,14 @@ from pennon.index.vector.vectors import Vectors, is_vector_type, to_matrix
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import column_names
 
-# Partitions probed of every segment where the user does not say; more while a query has too few answers.
+# Partitions probed of every segment by default; more while a query has too few answers.
 DEFAULT_NPROBES = 20
 # One vector, as a list, a numpy array, an Arrow array or an Arrow scalar; several as lists, a matrix or Arrow lists.
 VectorLike = Any
 
 
 class SearchOptions(TypedDict, total=False):
-    """What a search takes beside column, queries and k.
+    """The options of a search, in addition to column, queries and k.
 
     metric: `l2`, `cosine` or `dot`; the index's own by default, and l2 without an index.
     nprobes: partitions to look at in every segment, exactly that many. It sets the two that follow.
@@ -58,7 +58,7 @@ class SearchOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What the user asks."""
+    """What the user requests."""
 
     column: str
     k: int = 10
@@ -166,10 +166,10 @@ def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike
 
 def check_length(question: Question, metric: Metric) -> None:
     """Some vectors have no distance to anything, which depends on the metric."""
-    sound = metric.indexable(question.queries)
-    if not sound.all():
-        which = f"query {np.argmin(sound)}" if len(sound) > 1 else "the query"
-        what = "length 0" if not question.queries[np.argmin(sound)].any() else "a length beyond what float32 holds"
+    valid = metric.indexable(question.queries)
+    if not valid.all():
+        which = f"query {np.argmin(valid)}" if len(valid) > 1 else "the query"
+        what = "length 0" if not question.queries[np.argmin(valid)].any() else "a length beyond what float32 holds"
         raise InvalidArgument(f"{which} has {what} and thus no {metric} distance to anything", "Leave it out")
 
 

@@ -37,7 +37,7 @@ def to_table(snapshot: Snapshot, request: SearchRequest, found: Neighbors, *, ma
 
 
 class Returned(Protocol):
-    """What a request asks to return."""
+    """What a request returns."""
 
     @property
     def columns(self) -> Sequence[str] | None: ...

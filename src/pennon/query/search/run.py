@@ -17,7 +17,7 @@ from pennon.query.search.request import Question, SearchRequest, VectorLike, che
 from pennon.query.search.result_table import check_columns, to_table
 from pennon.query.search.source import Source, find_source
 
-# So few rows that a filter selects are measured one and all, instead of looking for them in partitions.
+# Up to this many rows that a filter selects are all measured, instead of looking for them in partitions.
 FEW_SELECTED = 1000
 # What a block of queries may take: for each, its distances to all centroids, or the candidates that every thread keeps
 # and the vectors of those that are measured again.
@@ -61,7 +61,7 @@ def find_neighbors(catalog: Catalog, question: Question) -> tuple[Neighbors, Sea
             trace = SearchTrace(find_source(catalog, question))
             check_length(question, trace.source.metric)
             task = plan_task(catalog, question, trace)
-            return carry_out(catalog, question, task, trace), trace
+            return run_task(catalog, question, task, trace), trace
         except UnusableSegment as unusable:
             catalog.exclude(unusable)
 
@@ -82,7 +82,7 @@ def plan_task(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
     return Task(False, None, [ScanPart(source.covered, RowSet.of_addresses(chosen)), *exact])
 
 
-def carry_out(
+def run_task(
     catalog: Catalog, question: Question, task: Task, trace: SearchTrace, candidates: Neighbors | None = None
 ) -> Neighbors:
     """`candidates` are what others found in the index for these queries, if they did."""
@@ -126,7 +126,7 @@ def _indexed(
 
 def measured_again(question: Question, source: Source) -> bool:
     """Whether candidates of the index are measured on the table's vectors: to refine them, or because its estimates do
-    not compare with the exact distances of rows beside it."""
+    not compare with the exact distances of scanned rows."""
     return question.request.refine_factor is not None or bool(source.exact)
 
 

@@ -33,7 +33,7 @@ class SearchSegment:
     cache: ByteCache
 
     def rows(self, partitions: Mapping[int, SearchPartition]) -> dict[int, PartitionRows]:
-        """Worked out once per handle on a version, and cached beside the partitions."""
+        """Worked out once per handle on a version, and cached with the partitions."""
         known = self.cache.get_all([(self.live.token, number) for number in partitions])
         found: dict[int, PartitionRows] = {}
         for (number, partition), rows in zip(partitions.items(), known, strict=True):
@@ -124,7 +124,7 @@ def _named(catalog: Catalog, column: Column, name: str, metric: Metric | None) -
 
 
 def _metric_of_column(catalog: Catalog, column: Column) -> Metric:
-    """What distances mean on a column where the user does not say: what its index means by them, also while that is
+    """What distances mean on a column by default: what its index means by them, also while that is
     damaged and answers nothing."""
     known, key = catalog.lasting, ("metric", column.path)
     if key not in known:
@@ -144,7 +144,7 @@ def _metric_of_column(catalog: Catalog, column: Column) -> Metric:
 
 
 def _recorded_metric(catalog: Catalog, name: str | None, column: Column) -> Metric | None:
-    """What the manifest says of an index, or of any vector index on the column."""
+    """What the manifest records of an index, or of any vector index on the column."""
     for segment in catalog.snapshot.manifest.user_segments:
         kind = kind_of(segment)
         if name not in (None, segment.name) or segment.fields != (column.field_id,):
@@ -168,7 +168,7 @@ def _by_coverage(catalog: Catalog, column: Column) -> list[UsableIndex]:
 
 
 def _metric(catalog: Catalog, index: UsableIndex) -> Metric:
-    """Of its first segment; the files tell, as the manifest may be wrong without harm to any search."""
+    """Of its first segment, read from the files: the manifest may be wrong without harm to any search."""
     return _open(catalog, index.segments[0]).metric
 
 

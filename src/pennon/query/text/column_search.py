@@ -27,7 +27,7 @@ from pennon.query.text.wanted import Leaf, terms_of
 @dataclass(eq=False)
 class ColumnSearch:
     """Finds rows by their addresses. `chosen` are those that a filter selects of the covered ones, ascending; None for
-    all. `scanned` are rows beside the index, if there are any."""
+    all. `scanned` are rows outside the index, if there are any."""
 
     snapshot: Snapshot
     source: TextSource

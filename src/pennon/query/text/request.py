@@ -18,7 +18,7 @@ from pennon.query.scan.request import ScanRequest, check_request, column_names
 from pennon.query.text.source import check_index, indexed_columns
 
 SCORE = "_score"
-# Words to search for, or a query composed of several; as pylance takes them, also with the columns beside them.
+# Words to search for, or a query composed of several; as pylance takes them, also with their columns.
 TextQuery = str | Query
 TextLike = TextQuery | Mapping[str, Any]
 # A column, several of which the best counts, or None for all that have an index.
@@ -28,7 +28,7 @@ _OF_WORDS = ("operator", "fuzziness", "max_expansions", "prefix_length")
 
 
 class TextOptions(TypedDict, total=False):
-    """What a text search takes beside column, query and k.
+    """The options of a text search, in addition to column, query and k.
 
     filter: only rows it selects are candidates.
     columns: those to return, every one by default; `_score` comes after them.
@@ -54,7 +54,7 @@ class TextOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class TextRequest:
-    """What the user asks besides the queries; `k` None is for all rows that match."""
+    """What the user requests, without the queries; `k` None is for all rows that match."""
 
     k: int | None = 10
     filter: str | None = None

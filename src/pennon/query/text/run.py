@@ -135,7 +135,7 @@ def plan_columns(catalog: Catalog, question: TextQuestion, prefilter: Prefilter 
 
 
 def _plan_combined(catalog: Catalog, question: TextQuestion, trace: TextTrace) -> None:
-    """For columns that are searched as one. All rows beside an index count in their statistics, whatever a filter
+    """For columns that are searched as one. All rows outside an index count in their statistics, whichever a filter
     selects, as pylance has it."""
     queries = {name: combined_with(name, question.queries) for name in trace.columns}
     for query in dict.fromkeys(query for some in queries.values() for query in some):

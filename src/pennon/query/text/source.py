@@ -59,7 +59,7 @@ class TextSource:
     owners: Mapping[Partition, TextSegment]
 
     def rows(self, partition: Partition) -> PartitionRows:
-        """Worked out once per handle on a version, and cached beside the documents."""
+        """Worked out once per handle on a version, and cached with the documents."""
         live = self.owners[partition].live
 
         def load() -> tuple[PartitionRows, int]:
@@ -74,7 +74,7 @@ class TextSource:
         return self.rows(partition).among(chosen)
 
     def lengths(self, partition: Partition) -> RowLengths:
-        """The tokens of its documents that may be found, by address; cached beside the documents."""
+        """The tokens of its documents that may be found, by address; cached with the documents."""
         token = self.owners[partition].live.token
 
         def load() -> tuple[RowLengths, int]:

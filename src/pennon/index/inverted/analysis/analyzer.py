@@ -12,7 +12,7 @@ from pennon.index.inverted.analysis.filters import filters_of
 from pennon.index.inverted.analysis.params import JSON, TEXT, TextParams
 from pennon.index.inverted.analysis.tokenizers import Tokenizer, texts_of
 
-# Fuzzy queries are compared with the terms of an index as they are written, whatever its parameters.
+# Fuzzy queries are compared with the terms of an index as they are written, for all parameters.
 FUZZY_PARAMS = TextParams(
     max_token_length=None, lower_case=False, stem=False, remove_stop_words=False, ascii_folding=False
 )

@@ -1,7 +1,7 @@
 """The scalar values of JSON documents and the paths to them, straight from their UTF-8 bytes.
 
 A path is the keys that lead to a value with dots between them; elements of an array have the path of the array. Path
-and type of a value, `a.b,str,`, are numbered like tokens, in a table of their own. `state` has what the next call
+and type of a value, `a.b,str,`, are numbered like tokens, in a separate table. `state` has what the next call
 continues with:
 
     0  distinct paths    1  values    2  document    3  bytes of values

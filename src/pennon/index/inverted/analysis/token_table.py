@@ -42,11 +42,11 @@ class TokenTable:
         return int(self._ends[uniques])
 
     def is_full(self, uniques: int) -> bool:
-        """Whether a further token has no number, whatever its length."""
+        """Whether a further token has no number, of any length."""
         return 4 * uniques + 4 > len(self._slots) or uniques + 2 > len(self._ends)
 
     def make_room(self, uniques: int, longest: int) -> None:
-        """Twice the room of whatever is short of it, for a token of up to `longest` bytes."""
+        """Twice the room of each buffer that is full, for a token of up to `longest` bytes."""
         if self.is_full(uniques):
             known, self._slots = self._slots, np.zeros(2 * len(self._slots), dtype=np.uint64)
             kernels.fill_slots(self._slots, known)

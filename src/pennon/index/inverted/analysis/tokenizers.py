@@ -134,7 +134,7 @@ class Tokenizer:
         return filters.apply(self.strings(first))
 
     def _make_room(self, texts: Texts, found: Int32s) -> Int32s:
-        """Twice the room of whatever is short of it."""
+        """Twice the room of each buffer that is full."""
         unique, count, element = self._state[:3].tolist()
         if not self._table.is_full(unique) and count + self._at_once > len(found):
             return enlarged(found, 2 * len(found) + self._at_once)
@@ -143,7 +143,7 @@ class Tokenizer:
 
 
 def _kernel(params: TextParams) -> Callable[..., bool]:
-    """The kernel of a base tokenizer, with what it takes besides texts and table."""
+    """The kernel of a base tokenizer, with its arguments after texts and table."""
     if params.base_tokenizer == "raw":
         return kernels.encode_whole
     if params.base_tokenizer == "ngram":

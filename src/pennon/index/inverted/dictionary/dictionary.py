@@ -66,7 +66,7 @@ class Dictionary:
         return self._checked(int(kernels.find(self._data, self._root, key)))
 
     def list_all(self, total_length: int) -> tuple[Terms, Int64s]:
-        """All terms, and the number of each. `total_length` is what they have in bytes, as recorded beside them."""
+        """All terms, and the number of each. `total_length` is their length in bytes, as recorded next to them."""
         if self.count > total_length + 1 or total_length > self.count * self._data.nbytes:
             raise self._damaged()
         keys, ends = np.empty(total_length, dtype=np.uint8), np.zeros(self.count + 2, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Writing a dictionary from sorted keys, byte for byte as pylance does.
 
 Keys arrive in order; the nodes of the last one are unfinished, a row each of `inputs`, `outputs` and `targets` and one
-pending transition besides. What a new key does not share is written, deepest node first. Outputs are pushed towards the
+pending transition as well. What a new key does not share is written, deepest node first. Outputs are pushed towards the
 root as far as keys agree on them. Nodes equal to one that was recently written are shared: a table of 10,000 buckets
 has the addresses of the last two nodes of each.
 """

@@ -20,7 +20,7 @@ def _mixed(digest: np.uint64, word: np.uint64) -> np.uint64:
 
 @compiled(uint64(uint64, GIVEN_U8, int64, int64))
 def _of_bytes(digest: np.uint64, data: Bytes, start: Int, stop: Int) -> np.uint64:
-    """Goes on with bytes [start, stop), in words of eight; what lies outside of the data is left out."""
+    """Goes on with bytes [start, stop), in words of eight; what is outside of the data is left out."""
     if start < 0 or stop < start or stop > len(data):
         return _mixed(digest, np.uint64(stop - start))
     at = start

@@ -128,7 +128,7 @@ class EncodedLists:
             return PostingLists(ends, docs, freqs)
         total = int(freqs.sum(dtype=np.int64))
         if total > BLOCK * len(self.stream_data):
-            # A byte stands for 128 positions at the most.
+            # A byte encodes at most 128 positions.
             raise self.damaged()
         positions = np.empty(total, dtype=np.uint32)
         streams = self.stream_data, self.stream_ends, self.stream_blocks

@@ -40,7 +40,7 @@ class TextSearch:
         return self._find(query, k).best(k)
 
     def _find(self, query: Query, k: int | None) -> Hits:
-        """Rows in no order: all, or where posting lists can tell at least the k best."""
+        """Rows in no order: all, or at least the k best if posting lists suffice."""
         match query:
             case Match():
                 return self._index(query.column).match(query, k, self.keep, self.trace)

@@ -1,0 +1,1 @@
+"""Delete, update and merge rows: executors find and write them, and one commit changes the table."""

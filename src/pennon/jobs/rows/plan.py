@@ -1,0 +1,45 @@
+"""What a change of rows does, counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pennon.display import Displayed
+from pennon.wording import in_lines, plural
+
+
+@dataclass(frozen=True)
+class RowsPlan(Displayed):
+    """How many rows are deleted, updated and inserted, in which fragments rows go, and how they are found."""
+
+    rows_deleted: int = 0
+    rows_updated: int = 0
+    rows_inserted: int = 0
+    fragments: tuple[int, ...] = ()
+    how: tuple[str, ...] = field(default=())
+
+    @property
+    def rows(self) -> int:
+        return self.rows_deleted + self.rows_updated + self.rows_inserted
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "rows_deleted": self.rows_deleted,
+            "rows_updated": self.rows_updated,
+            "rows_inserted": self.rows_inserted,
+            "fragments": list(self.fragments),
+            "how": list(self.how),
+        }
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        counts = {"deleted": self.rows_deleted, "updated": self.rows_updated, "inserted": self.rows_inserted}
+        changed = ", ".join(f"{plural(count, 'row')} {verb}" for verb, count in counts.items() if count)
+        where = f" in {plural(len(self.fragments), 'fragment')}" if self.fragments else ""
+        return f"{changed or 'no rows'}{where}"
+
+    def __str__(self) -> str:
+        return in_lines([self.summary, *(f"  {line}" for line in self.how)])

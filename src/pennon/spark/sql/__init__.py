@@ -1,0 +1,1 @@
+"""Table functions of SQL: searches, lookups, scans, the inventory of indices, and plans."""
