@@ -253,7 +253,7 @@ def test_plans(spark: Any, tmp_path: Path) -> None:
         "  filter   g > 1, checked on the rows found",
         f"  index    k_idx on k: {covered} rows in {len(plan.covered)} fragments",
         f"  read     the keys of {rest} rows that no index covers, once",
-        f"  tasks    {plan.tasks} tasks by ranges of k, 1 that read keys",
+        f"  tasks    {plan.tasks} tasks by ranges of k, 1 to read keys",
         f"  memory   256.0 MiB a task, {plan.block_rows:,} rows at once",
     ]
     assert plan.to_dict() | {"lookup_tasks": 0, "table": "", "version": 0} == {
