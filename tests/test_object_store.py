@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import lance
 import numpy as np
@@ -12,9 +14,11 @@ from lance.file import LanceFileSession
 
 import pennon
 from pennon.errors import DamagedIndexWarning, TableNotFound
+from pennon.format.store import Location, open_store
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import to_lists
+from pennon.jobs.merge import merge as merging
 from tests.support.object_store import BUCKET
 from tests.support.tables import every_type
 
@@ -163,3 +167,39 @@ def test_an_absurd_ending_is_seen_before_pylance_opens_the_file(
     with pytest.warns(DamagedIndexWarning, match="not a valid Lance file"):
         found = sorted(table.scan("i64 = 0", ["id"])["id"].to_pylist())
     assert found == scan_all(uri, "i64 = 0", storage_options)
+
+
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.usefixtures("process_engine")
+def test_rows_change_by_key(storage_options: dict[str, str], stable: bool) -> None:
+    """A merge that inserts is committed as the very next version, or again: also on an object store."""
+    uri = f"s3://{BUCKET}/merge-{stable}.lance"
+
+    def rows(ids: list[int], k: int) -> pa.Table:
+        return pa.table({"id": pa.array(ids, pa.int64()), "k": pa.array([k] * len(ids), pa.int64())})
+
+    written = rows([*range(100)], 0)
+    lance.write_dataset(
+        written, uri, max_rows_per_file=20, storage_options=storage_options, enable_stable_row_ids=stable
+    )
+    table = pennon.open(uri, storage_options=storage_options)
+    table.create_index("id")
+    commit, left = merging.commit_inserted_rows, [0]
+
+    def later(*arguments: Any) -> Any:
+        if left:
+            left.pop()
+            lance.write_dataset(rows([500], 9), uri, mode="append", storage_options=storage_options)
+        return commit(*arguments)
+
+    with mock.patch.object(merging, "commit_inserted_rows", later):
+        done = table.merge(rows([5, 500, 501], 1), on="id")
+    assert (done.rows_updated, done.rows_inserted) == (2, 1)
+    assert table.delete("id < 5").rows_deleted == 5
+    assert table.update({"k": "7"}, where="id >= 20 and id < 40").rows_updated == 20
+    found = lance.dataset(uri, storage_options=storage_options).to_table().sort_by("id").to_pydict()
+    assert found["id"] == [*range(5, 100), 500, 501]
+    assert found["k"] == [1, *[0] * 14, *[7] * 20, *[0] * 60, 1, 1]
+    store = open_store(Location.of(uri, storage_options))
+    assert not [path for path in store.list("_versions") if "manifest-" in path]
+    assert table.audit(recall_queries=0).ok

@@ -25,6 +25,7 @@ OPERATIONS = (
     "indices",
     "knn-join",
     "maintain",
+    "merge",
     "optimize",
     "report",
     "scan",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import pennon
@@ -67,6 +68,21 @@ def test_maintenance_of_all_of_them(tmp_path: Path) -> None:
     assert table.optimize_indices().plan.steps
     assert NAMES["html"] in {index.name for index in table.indices()}
     assert table.update_column(few[2], "0", where="id < 5", dry_run=True).rows == 5
+    for name in few:
+        rows = table.scan("id in (3, 4)", ["id", name])
+        shifted = rows.set_column(1, name, pc.add(rows[name], 50))
+        clause = pennon.Update({name: f"source.{quoted(name)} + target.{quoted(name)}"}, f"source.{quoted(name)} > 0")
+        assert table.merge(shifted, on="id", when_matched=clause).rows_updated == 2
+        expected = sorted((2 * row[name] + 50) for row in rows.to_pylist())
+        assert sorted(table.scan("id in (3, 4)", [name])[name].to_pylist()) == expected
+        assert table.update({name: f"{quoted(name)} * 10"}, where=f"{quoted(name)} >= 50 and id = 3").rows_updated == 1
+    key = few[0]
+    keys = table.scan("id < 1000", [key, few[1]])
+    one = keys.slice(0, 1)
+    matching = keys[key].to_pylist().count(one[key][0].as_py())
+    assert table.merge(one, on=key, when_not_matched=None).rows_updated == matching
+    assert table.delete(f"{quoted(key)} = {one[key][0].as_py()}").rows_deleted == matching
+    assert table.audit(recall_queries=2).ok
 
 
 def test_a_name_in_backticks_of_its_own_is_refused_and_no_expression(tmp_path: Path) -> None:

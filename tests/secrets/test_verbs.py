@@ -88,6 +88,9 @@ def test_verbs_and_what_they_tell(uri: str, secrets: dict[str, str], caplog: pyt
         table.explain_search("v", np.zeros(8), 3),
         table.update_column("id", "id + 1"),
     ]
+    some = lance.dataset(uri, storage_options=secrets).to_table(filter="id < 3")
+    told += [table.plan_merge(some, "id"), table.merge(some, "id"), table.merge(some, "id", dry_run=True).to_dict()]
+    told += [table.update({"id": "id + 100"}, where="id = 2"), table.delete("id = 102"), table.plan_delete("id = 1")]
     told += [table.maintain(dry_run=True), table.maintain(dry_run=True).to_dict(), table.audit(recall_queries=2)]
     told += [
         table.report(),

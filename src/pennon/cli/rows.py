@@ -112,7 +112,7 @@ def merge(
     if dry_run:
         render.print_plan(table.plan_merge(rows, keys, **clauses), output)
     else:
-        render.print_result(table.merge(rows, keys, maintain=maintain, **clauses), output)
+        render.print_result(table.merge(rows, keys, maintain=maintain, dry_run=False, **clauses), output)
 
 
 def _assignments(texts: tuple[str, ...]) -> dict[str, str]:

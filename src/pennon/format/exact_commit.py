@@ -9,34 +9,49 @@ exists.
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlparse
 
 import lance
 from lance.namespace import DirectoryNamespace
 from lance_namespace import LanceNamespace, ListTableVersionsRequest, ListTableVersionsResponse
-from lance_namespace.errors import ConcurrentModificationError
+from lance_namespace.errors import (
+    ConcurrentModificationError,
+    InvalidInputError,
+    LanceNamespaceError,
+    TableNotFoundError,
+    TableVersionNotFoundError,
+)
 
 from pennon.errors import PennonError
 from pennon.format.commit import RetryableConflict, raise_conflict
 from pennon.format.manifest import VERSIONS
 from pennon.format.snapshot import Snapshot
+from pennon.secrets import redact_exception
 
 SUFFIX = ".lance"
 
 
 def has_exact_commits(base: Snapshot) -> bool:
-    """Whether the directory namespace finds the table: it looks for `root/name.lance`."""
+    """Whether the directory namespace finds the table: it looks for `root/name.lance`, and not for every name. Where
+    another service keeps the versions (`s3+ddb://`), commits must go through that."""
     root, _, name = base.location.uri.rstrip("/").rpartition("/")
-    return bool(root) and name.endswith(SUFFIX)
+    if not root or not name.endswith(SUFFIX) or "+" in urlparse(base.location.uri).scheme:
+        return False
+    directory, table = _namespace(base)
+    try:
+        directory.describe_table_version({"id": table, "version": base.version})
+    except (TableNotFoundError, TableVersionNotFoundError, InvalidInputError):
+        return False
+    except (LanceNamespaceError, OSError, ValueError, RuntimeError):
+        return True  # a store that does not answer will not answer the commit either
+    return True
 
 
 def commit_exactly(base: Snapshot, operation: lance.LanceOperation.BaseOperation) -> Snapshot:
     """One transaction on top of `base`; `RetryableConflict` if there is a newer version. After a `StoreUnavailable` it
     is unknown whether it was committed."""
-    root, _, name = base.location.uri.rstrip("/").rpartition("/")
-    options = {f"storage.{key}": value for key, value in base.location.options}
-    table = unquote(name) if base.location.uri.startswith("file:") else name
-    namespace = _NextVersion(DirectoryNamespace(root=root, **options), base.version + 1)
+    directory, table = _namespace(base)
+    namespace = _NextVersion(directory, base.version + 1)
     try:
         committed = lance.LanceDataset.commit(
             base.location.uri,
@@ -45,18 +60,26 @@ def commit_exactly(base: Snapshot, operation: lance.LanceOperation.BaseOperation
             storage_options=base.location.storage_options,
             max_retries=0,
             namespace_client=namespace,
-            table_id=[table.removesuffix(SUFFIX)],
+            table_id=table,
             namespace_client_managed_versioning=True,
         )
     except PennonError:
         raise
     except (OSError, ValueError, RuntimeError) as error:
         if namespace.refused:
+            redact_exception(error)
             _delete_staged(base, namespace.refused)
             raise RetryableConflict(f"{base.uri} has a newer version than {base.version}", "Try again") from error
         raise_conflict(base, error)
     # The dataset of the commit would go on asking the namespace.
     return Snapshot.open(base.location, committed.version)
+
+
+def _namespace(base: Snapshot) -> tuple[DirectoryNamespace, list[str]]:
+    root, _, name = base.location.uri.rstrip("/").rpartition("/")
+    options = {f"storage.{key}": value for key, value in base.location.options}
+    table = unquote(name) if base.location.uri.startswith("file:") else name
+    return DirectoryNamespace(root=root, **options), [table.removesuffix(SUFFIX)]
 
 
 class _NextVersion(LanceNamespace):

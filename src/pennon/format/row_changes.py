@@ -83,7 +83,8 @@ def commit_inserted_rows(
         return commit_exactly(base, _update(base, deletions, fragments))
     if base.manifest.has_stable_row_ids:
         raise UnsupportedTable(
-            f"{base.uri} has stable row ids, and an address that does not end in .lance: no rows can be merged into it",
+            f"{base.uri} has stable row ids, and rows can be inserted into such a table by key only if its address is"
+            " a plain name that ends in .lance",
             "Rename the directory of the table, or append the new rows",
         )
     deletions = [each if each.file else write_full_deletion(base, each.fragment) for each in deletions]

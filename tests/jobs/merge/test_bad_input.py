@@ -17,7 +17,7 @@ from tests.jobs.rows.tables import content, files, rows, twins
 
 pytestmark = pytest.mark.usefixtures("process_engine")
 
-Call = Callable[[pennon.Table], Any]
+Call = Callable[[Any], Any]
 KEYS = pa.table({"id": pa.array([1, 5000], pa.int64())})
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
+import pyarrow as pa
 import pytest
 
 import pennon
@@ -59,7 +61,7 @@ def test_a_frame_with_other_rows_each_time(
     lance.write_dataset(rows(range(100)).select(["id", "k"]), uri)
     evaluated = spark.sparkContext.accumulator(0)
 
-    def seen(batches):
+    def seen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             evaluated.add(batch.num_rows)
             yield batch
@@ -68,7 +70,7 @@ def test_a_frame_with_other_rows_each_time(
     frame = frame.mapInArrow(seen, "id long, k int")
     commit, left = merge.commit_inserted_rows, [0]
 
-    def later(*arguments):
+    def later(*arguments: Any) -> Any:
         if left:
             left.pop()
             lance.write_dataset(rows([120]).select(["id", "k"]), uri, mode="append")

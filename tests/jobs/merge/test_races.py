@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 @contextmanager
-def before_commit(*changes: Callable[[], Any]) -> Iterator[list[int]]:
+def before_commit(*changes: Callable[[], Any]) -> Generator[list[int]]:
     """Other writers commit after the keys were checked and before the merge commits, one change each time. Yields how
     often a commit was tried."""
     left, tried = list(changes), [0]

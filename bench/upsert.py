@@ -1,0 +1,135 @@
+"""Upserts by key: Pennon's merge, pylance's `merge_insert`, and a Spark join that reads the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+import pennon
+import pennon.spark
+from bench.data import CHUNK, write_once
+from bench.harness import Choice, Grid, fresh, report_grids, say
+from bench.timing import TURNS, Timing, interleaved
+from pennon.engine import SparkEngine
+
+ROWS = 100_000_000
+# Shares of the rows of the table: 1,000, 100,000 and 1,000,000 of 100 million.
+SHARES = (100_000, 1_000, 100)
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.int32()), ("amount", pa.float64()), ("name", pa.string())])
+FRAGMENTS = 100
+NAME_BYTES = 176
+# Keys are multiples, so that some of those merged are new.
+STEP = 4
+NEW = 10
+HEADER = ("rows merged", "updated", "inserted", "Spark's join s", "merge_insert s", "merge s", "times the join")
+
+
+def upsert(choice: Choice) -> None:
+    rows, turns = choice.rows or ROWS, choice.turns or TURNS
+    say(f"table of {rows:,} rows of about {NAME_BYTES + 20} bytes")
+    uri = write_once(f"upsert-{rows}", SCHEMA, _rows, rows, FRAGMENTS)
+    engine = SparkEngine.attach()
+    pennon.spark.register(engine.session)
+    if not pennon.open(uri).indices():
+        pennon.open(uri).create_index("id")
+    version = lance.dataset(uri).version
+    grid: list[tuple[object, ...]] = []
+    for count in (max(10, rows // share) for share in SHARES):
+        source = _write_source(rows, count, engine.parallelism)
+        done = pennon.open(uri).merge(_frame(source), on="id", maintain=False)
+        work: dict[str, Callable[[], object]] = {
+            "joined": lambda source=source: _run(_joined(uri, source)),
+            "merge_insert": lambda source=source: _merge_insert(_restored(uri, version), source),
+            "merged": lambda source=source: _merged(_restored(uri, version), source),
+        }
+        _check(uri, version, source, done.rows_updated)
+        taken = interleaved(work, turns)
+        grid.append(_compared(count, done.rows_updated, done.rows_inserted, taken))
+        say(", ".join(map(str, grid[-1])))
+        _restored(uri, version)
+    engine.stop()
+    report_grids(
+        "upsert",
+        f"Upsert, {rows:,} rows in {FRAGMENTS} fragments, a B-tree on the key",
+        [Grid(HEADER, grid, f"{turns} turns")],
+        note=f"One row in {NEW} is new. `merge` and `merge_insert` include a commit that restores the table. Spark's "
+        "join reads the table through Pennon's data source, replaces rows by those of the source, and writes nothing.",
+        keep=choice.keep,
+    )
+
+
+def _merged(uri: str, source: str) -> None:
+    pennon.open(uri).merge(_frame(source), on="id", maintain=False)
+
+
+def _merge_insert(uri: str, source: str) -> None:
+    rows = pq.read_table(source)
+    lance.dataset(uri).merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+
+def _joined(uri: str, source: str) -> DataFrame:
+    frame = _frame(source)
+    table = pennon.spark.read(frame.sparkSession, uri)
+    return table.join(frame, "id", "left_anti").unionByName(frame)
+
+
+def _check(uri: str, version: int, source: str, updated: int) -> None:
+    """pylance changes as many rows."""
+    rows = pq.read_table(source)
+    builder = lance.dataset(_restored(uri, version)).merge_insert("id").when_matched_update_all()
+    found = builder.when_not_matched_insert_all().execute(rows)["num_updated_rows"]
+    if found != updated:
+        raise AssertionError(f"pylance updates {found} rows, Pennon {updated}")
+
+
+def _restored(uri: str, version: int) -> str:
+    dataset = lance.dataset(uri)
+    if dataset.version != version:
+        dataset.checkout_version(version).restore()
+    return uri
+
+
+def _frame(source: str) -> DataFrame:
+    return SparkSession.active().read.parquet(source)
+
+
+def _run(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _compared(count: int, updated: int, inserted: int, taken: dict[str, Timing]) -> tuple[object, ...]:
+    join, theirs, own = taken["joined"], taken["merge_insert"], taken["merged"]
+    counts = (f"{count:,}", f"{updated:,}", f"{inserted:,}")
+    return (*counts, f"{join:.2f}", f"{theirs:.2f}", f"{own:.2f}", f"{join.over(own):.1f}")
+
+
+def _rows(rows: int) -> Iterator[pa.RecordBatch]:
+    """Keys in no order, each once."""
+    rng = np.random.default_rng(21)
+    keys = rng.permutation(rows) * STEP
+    for start in range(0, rows, CHUNK):
+        yield _batch(keys[start : start + CHUNK], rng)
+
+
+def _write_source(rows: int, count: int, files: int) -> str:
+    rng, directory = np.random.default_rng(22), fresh(f"upsert-source-{count}")
+    directory.mkdir()
+    keys = rng.choice(rows, count, replace=False) * STEP
+    keys[::NEW] += 1
+    for number, some in enumerate(np.array_split(keys, files)):
+        pq.write_table(pa.Table.from_batches([_batch(some, rng)]), Path(directory) / f"part-{number}.parquet")
+    return str(directory)
+
+
+def _batch(keys: np.ndarray, rng: np.random.Generator) -> pa.RecordBatch:  # pyright: ignore[reportMissingTypeArgument]
+    letters = rng.integers(97, 123, len(keys) * NAME_BYTES, dtype=np.uint8).tobytes()
+    offsets = np.arange(len(keys) + 1, dtype=np.int32) * NAME_BYTES
+    names = pa.StringArray.from_buffers(len(keys), pa.py_buffer(offsets.tobytes()), pa.py_buffer(letters))
+    days, amounts = rng.integers(0, 365, len(keys)).astype(np.int32), rng.random(len(keys))
+    return pa.record_batch([pa.array(keys), pa.array(days), pa.array(amounts), names], schema=SCHEMA)
