@@ -19,8 +19,8 @@ VERSIONS := .versions
 OTHERS := pylance-12.0.0 pylance-13.0.0 pyspark-4.1.4 pyspark-4.2.1
 SPARK_TESTS := tests/versions/test_other_pyspark.py tests/engine tests/spark tests/jobs/btree/test_interop.py \
 	tests/jobs/vector/test_build.py tests/jobs/test_optimize.py tests/jobs/vector/test_optimize.py tests/jobs/knn_join/test_join.py
-# The same tests with fewer examples: `make test` runs them in full.
-QUICK = PENNON_HISTORIES=2 PENNON_CRASH_STRIDE=1000
+# The same tests with fewer examples and cases: `make test` runs them in full.
+QUICK = PENNON_HISTORIES=2 PENNON_CRASH_STRIDE=1000 PENNON_TEST_SAMPLE=5
 # Files in the order of tests/conftest.py: the longest first.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
@@ -38,11 +38,11 @@ demo: java $(STAMP) ## Build indices on tables of several fragments and query th
 	@$(BIN)/pennon demo $(ARGS)
 
 # -j 2: types are checked next to the compilation of kernels and the first tests, and their result is printed last.
-check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: two minutes
+check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: two to three minutes
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 2 types-aside tests-in-process; status=$$?; cat $(TYPES); exit $$status
 
-test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): ten minutes
+test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about ten minutes
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 2 types-aside tests-all; status=$$?; cat $(TYPES); exit $$status
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from pennon import secrets
@@ -24,25 +25,44 @@ pytest_plugins = ("tests.support.object_store",)
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# No example fails because the machine is busy.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
 HERE = Path(__file__).parent
 # A test with one of these fixtures needs a Spark session, or a server in a process of its own.
 SPARK_FIXTURES = {"engine", "spark"}
+# Set by `make test-versions`, which runs some modules with other releases of PySpark.
+OTHER_SPARK = "PENNON_TEST_SPARK"
 PROCESS_FIXTURES = {"storage_options"}
+# `make check` runs one case of so many, of each test of the modules that take longest in it.
+SAMPLE = int(os.environ.get("PENNON_TEST_SAMPLE", "1"))
+SAMPLED = ("faults/", "hostile/", "index/", "jobs/", "query/scan/", "query/search/", "query/text/", "test_histories.py")
 # The modules that take longest come first, so that the processes of a run end at about the same time.
 LONGEST_FIRST = (
-    "jobs/vector/test_build.py",
     "docs/test_examples.py",
-    "jobs/btree/test_merge.py",
-    "faults/test_crashes.py",
-    "test_histories.py",
-    "hostile/test_fuzz.py",
+    "spark/test_sql.py",
     "test_store_failures.py",
-    "jobs/vector/test_optimize.py",
+    "jobs/knn_join/test_join.py",
+    "jobs/vector/test_build.py",
+    "jobs/bitmap/test_interop.py",
+    "jobs/test_kinds_and_verbs.py",
+    "jobs/test_zones.py",
+    "test_local_tables.py",
+    "jobs/btree/test_merge.py",
     "jobs/btree/test_interop.py",
-    "engine/test_session.py",
+    "jobs/inverted/test_life.py",
+    "jobs/test_branches.py",
+    "jobs/vector/test_optimize.py",
+    "cli/test_join.py",
+    "hostile/test_fuzz.py",
+    "hostile_names/test_spark.py",
 )
-# Modules whose tests share no fixture but the session: each test goes to whichever process is free.
-SPLIT = ("test_histories.py", "faults/test_crashes.py", "engine/test_session.py")
+# Modules whose tests share no more than a session: they come last, and each test goes to whichever process is free.
+SPLIT = ("faults/test_crashes.py", "test_histories.py", "engine/test_session.py")
+
+# Tables of tests are small, and what is tested on Spark must run on Spark; `test_placement.py` tests the rule.
+os.environ.setdefault("PENNON_IN_PROCESS_BYTES", "0")
 
 _tried: Counter[str] = Counter()
 _without_processes: list[str] = []
@@ -82,6 +102,17 @@ def process_engine() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def any_engine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tables work on Spark where a release of PySpark is tested, otherwise in this process."""
+    if OTHER_SPARK in os.environ:
+        request.getfixturevalue("engine")
+        yield
+        return
+    with in_process():
+        yield
+
+
 @pytest.fixture(scope="session")
 def tally() -> Callable[[str, int], None]:
     """Counts what a test has tried, for the summary at the end: `tally("crashes", 12)`."""
@@ -101,17 +132,32 @@ def pytest_configure() -> None:
             os.environ[CLASS_ARCHIVE] = str(archive)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """`make check` leaves out tests with the markers `spark` and `process`. Their fixtures add them; a test that starts
     a process by itself has the marker `process`."""
+    spark = SPARK_FIXTURES | ({"any_engine"} if OTHER_SPARK in os.environ else set())
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if fixtures & SPARK_FIXTURES:
+        if fixtures & spark:
             item.add_marker("spark")
         if fixtures & PROCESS_FIXTURES:
             item.add_marker("process")
     order = {HERE / name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: order.get(item.path, len(order)))
+    order |= {HERE / name: len(LONGEST_FIRST) + 1 for name in SPLIT}
+    items.sort(key=lambda item: order.get(item.path, len(LONGEST_FIRST)))
+    left_out = _beyond_sample(items)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _beyond_sample(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The first case of every test stays, and each `SAMPLE`th after it."""
+    cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    for item in items:
+        if SAMPLE > 1 and item.path.relative_to(HERE).as_posix().startswith(SAMPLED):
+            cases.setdefault((item.path, item.nodeid.partition("[")[0]), []).append(item)
+    return {item for each in cases.values() for number, item in enumerate(each) if number % SAMPLE}
 
 
 class ByFile(LoadFileScheduling):

@@ -81,7 +81,7 @@ CALLS: dict[str, tuple[Callable[[Table], Any], type[errors.PennonError], str]] =
 }
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("process_engine")
 @pytest.mark.parametrize("call", CALLS)
 def test_wrong_calls(call: str, table: Table) -> None:
     work, error, message = CALLS[call]
@@ -114,7 +114,7 @@ def test_memory_tables_are_refused() -> None:
         pennon.open("memory://t")
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("process_engine")
 def test_existing_index_may_be_kept(table: Table) -> None:
     table.create_index("user_id")
     with pytest.raises(errors.IndexExists, match="user_id_idx"):

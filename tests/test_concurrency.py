@@ -23,7 +23,7 @@ from pennon.jobs.maintain import MaintenancePolicy
 from pennon.jobs.shared import commit as publish
 from tests.support.tables import full_scan, stock_answer
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 DIM = 8
 

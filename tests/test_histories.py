@@ -132,6 +132,13 @@ class WordHistory(History):
     indices = (inverted_index("t"), btree("k", filters=("k = 7",)))
 
 
+class KeyHistory(History):
+    """Rows are found by an index on their key at times, and change by all writers."""
+
+    columns: ClassVar = {"k": integers("k"), "s": strings("s")}
+    indices = (btree("id", filters=("id < 40", "id = 7", "id in (3, 60, 61)")), btree("k", filters=("k = 7",)))
+
+
 class VectorHistory(History):
     """`k` has a B-tree at times, for filtered searches."""
 
@@ -153,7 +160,7 @@ class VectorHistory(History):
 
 SCALAR = tuple(
     machine
-    for each in (ScalarHistory, ZonesHistory, BitmapHistory, TextHistory, WordHistory)
+    for each in (KeyHistory, ScalarHistory, ZonesHistory, BitmapHistory, TextHistory, WordHistory)
     for machine in (each, with_stable_row_ids(each))
 )
 # Drawn by the heavy tests alone; the others have an R-tree next to texts.
@@ -178,9 +185,30 @@ IN_PLACE = {
     "restore",
     "forget_versions",
 }
+# What changes rows, by Pennon and by pylance, and what indices then need.
+ROWS = {
+    "create",
+    "append",
+    "delete_values",
+    "update_rows",
+    "merge_insert",
+    "pennon_delete",
+    "pennon_delete_values",
+    "pennon_update",
+    "pennon_merge",
+    "update_column",
+    "build",
+    "optimize",
+    "compact",
+    "compact_deferred",
+    "pylance_compact_deferred",
+    "pylance_optimize",
+    "restore",
+}
+CHANGED = [only(machine, ROWS) for machine in (KeyHistory, with_stable_row_ids(KeyHistory))]
 CHANGING = [only(machine, IN_PLACE) for machine in (*SCALAR, *VECTORS)]
 # How many histories a test draws; `make check` draws fewer.
-HISTORIES = int(os.environ.get("PENNON_HISTORIES", "6"))
+HISTORIES = int(os.environ.get("PENNON_HISTORIES", "4"))
 SHORT = settings(
     max_examples=HISTORIES,
     stateful_step_count=12,
@@ -202,7 +230,7 @@ def test_random_histories(machine: Machine) -> None:
 @pytest.mark.parametrize("machine", VECTORS)
 @pytest.mark.usefixtures("process_engine")
 def test_random_histories_of_vectors(machine: Machine) -> None:
-    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=min(8, HISTORIES), stateful_step_count=10))
+    run_state_machine_as_test(machine, settings=settings(SHORT, stateful_step_count=10))
 
 
 @pytest.mark.parametrize("machine", CHANGING)
@@ -211,10 +239,23 @@ def test_random_histories_of_changes_in_place(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=SHORT)
 
 
+@pytest.mark.parametrize("machine", CHANGED)
+@pytest.mark.usefixtures("process_engine")
+def test_random_histories_of_changed_rows(machine: Machine) -> None:
+    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=2 * HISTORIES))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("machine", CHANGED)
+@pytest.mark.usefixtures("process_engine")
+def test_many_random_histories_of_changed_rows(machine: Machine) -> None:
+    run_state_machine_as_test(machine, settings=settings(LONG, max_examples=200))
+
+
 @pytest.mark.parametrize("machine", [*SCALAR, *VECTORS])
 @pytest.mark.usefixtures("engine")
 def test_random_histories_on_spark(machine: Machine) -> None:
-    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=min(3, HISTORIES), stateful_step_count=10))
+    run_state_machine_as_test(machine, settings=settings(SHORT, max_examples=min(2, HISTORIES), stateful_step_count=10))
 
 
 @pytest.mark.heavy

@@ -32,7 +32,10 @@ INDICES: list[tuple[str, str, dict[str, Any]]] = [
     ("k", "BTREE", {}),
     ("v", "IVF_FLAT", {"num_partitions": 8}),
     ("v", "IVF_PQ", {"num_partitions": 8, "num_sub_vectors": 4}),
+    ("v", "IVF_SQ", {"num_partitions": 8}),
     ("v", "IVF_RQ", {"num_partitions": 8}),
+    ("v", "IVF_HNSW_FLAT", {"num_partitions": 4}),
+    ("v", "IVF_HNSW_PQ", {"num_partitions": 4, "num_sub_vectors": 4}),
     ("v", "IVF_HNSW_SQ", {"num_partitions": 4}),
 ]
 
@@ -135,7 +138,7 @@ def test_every_verb_without_spark(uri: str, threads_of_pylance: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert (ended.returncode, ended.stdout.strip()) == (0, "without Spark"), ended.stderr[-3000:]

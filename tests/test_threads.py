@@ -69,7 +69,7 @@ def test_threads_of_one_process(tmp_path: Path) -> None:
     indexed(uri)
     command = [sys.executable, "-m", "tests.test_threads", uri]
     alone = os.environ | environment(TOKIO_WORKER_THREADS="1")
-    ended = subprocess.run(command, env=alone, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, env=alone, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert (ended.returncode, ended.stdout.strip()) == (0, "6 of 6"), ended.stderr[-3000:]
 
 

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan
     from pennon.jobs.fragment_reuse.trim import TrimPlan
     from pennon.jobs.kinds import BuildPlan
+    from pennon.jobs.lookup_join.join import OnLike
+    from pennon.jobs.lookup_join.plan import LookupJoinPlan
     from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, MaintenanceStatus
+    from pennon.jobs.merge.clauses import Delete, Insert, Update
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
     from pennon.jobs.results import IndexResult, Result, RowsResult, TrimResult, UpdateResult
     from pennon.jobs.rows.plan import RowsPlan
@@ -62,6 +65,7 @@ __all__ = [
     "CompactPlan",
     "CompactionChoices",
     "Decision",
+    "Delete",
     "DropPlan",
     "Engine",
     "Event",
@@ -78,6 +82,7 @@ __all__ = [
     "IndexResult",
     "IndexStep",
     "IndexUse",
+    "Insert",
     "Inverted",
     "IvfFlat",
     "IvfHnswFlat",
@@ -87,10 +92,12 @@ __all__ = [
     "IvfRq",
     "IvfSq",
     "LabelList",
+    "LookupJoinPlan",
     "MaintenancePolicy",
     "MaintenanceReport",
     "MaintenanceStatus",
     "NGram",
+    "OnLike",
     "OptimizePlan",
     "Orphan",
     "ProgressListener",
@@ -115,6 +122,7 @@ __all__ = [
     "TextOptions",
     "TrimPlan",
     "TrimResult",
+    "Update",
     "UpdatePlan",
     "UpdateResult",
     "VectorLike",
@@ -137,6 +145,7 @@ _MODULES = {
     "CompactPlan": "pennon.jobs.compact.plan",
     "CompactionChoices": "pennon.jobs.compact.plan",
     "Decision": "pennon.jobs.maintain",
+    "Delete": "pennon.jobs.merge.clauses",
     "DropPlan": "pennon.jobs.drop_index",
     "Engine": "pennon.engine.engine",
     "Event": "pennon.events",
@@ -153,6 +162,7 @@ _MODULES = {
     "IndexResult": "pennon.jobs.results",
     "IndexStep": "pennon.jobs.optimize.steps",
     "IndexUse": "pennon.query.scan.explain",
+    "Insert": "pennon.jobs.merge.clauses",
     "Inverted": "pennon.index.inverted.options",
     "IvfFlat": "pennon.index.vector.options",
     "IvfHnswFlat": "pennon.index.vector.options",
@@ -162,10 +172,12 @@ _MODULES = {
     "IvfRq": "pennon.index.vector.options",
     "IvfSq": "pennon.index.vector.options",
     "LabelList": "pennon.index.bitmap.options",
+    "LookupJoinPlan": "pennon.jobs.lookup_join.plan",
     "MaintenancePolicy": "pennon.jobs.maintain",
     "MaintenanceReport": "pennon.jobs.maintain",
     "MaintenanceStatus": "pennon.jobs.maintain",
     "NGram": "pennon.index.ngram.options",
+    "OnLike": "pennon.jobs.lookup_join.join",
     "OptimizePlan": "pennon.jobs.optimize.steps",
     "Orphan": "pennon.format.cleanup",
     "ProgressListener": "pennon.engine.progress",
@@ -190,6 +202,7 @@ _MODULES = {
     "TextOptions": "pennon.query.text.request",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
+    "Update": "pennon.jobs.merge.clauses",
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
     "VectorLike": "pennon.query.search.request",

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from pennon.cli import main
 from tests.support.tables import full_scan, stock_answer
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 def run(*arguments: str) -> Result:

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from pennon.cli import main
 from pennon.index.vector.vectors import to_lists
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 @pytest.fixture

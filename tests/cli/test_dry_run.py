@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cli import as_json, done, run
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 @pytest.fixture
@@ -40,8 +40,10 @@ def test_nothing_is_written_by_any_verb(uri: str) -> None:
     for command in (
         ["create-index", uri, "id"],
         ["drop-index", uri, "k_idx"],
-        ["update-column", uri, "k", "k + 1"],
-        ["update-column", uri, "k", "k + 1", "--where", "id < 50"],
+        ["update", uri, "k=k + 1", "--in-place"],
+        ["update", uri, "k=k + 1", "--where", "id < 50"],
+        ["delete", uri, "id < 50"],
+        ["merge", uri, uri, "--on", "id"],
         ["optimize", uri],
         ["compact", uri],
         ["catch-up", uri],
@@ -67,22 +69,56 @@ def test_drop_index(uri: str) -> None:
     assert (result["version_before"], result["version_after"]) == (version, version + 1)
 
 
-def test_update_column(uri: str) -> None:
+def test_update_in_place(uri: str) -> None:
     lance.dataset(uri).delete("id = 41")
-    arguments = ("update-column", uri, "k", "k + 1", "--where", "id between 30 and 50")
+    arguments = ("update", uri, "k=k + 1", "--where", "id between 30 and 50", "--in-place")
     planned = as_json(*arguments, "--dry-run")
-    assert (planned["rows"], planned["fragments"], planned["status"]) == (20, [0, 1], "planned")
+    assert (planned["rows_updated"], planned["fragments"], planned["status"]) == (20, [0, 1], "planned")
     shown = done(*arguments, "--dry-run")
-    assert shown == "20 rows of 2 fragments would change; k_idx would not cover them until `pennon optimize`\n"
-    everything = as_json("update-column", uri, "k", "k + 1", "--dry-run")
-    assert (everything["rows"], everything["fragments"]) == (199, [0, 1, 2, 3, 4])
-    assert (
-        done("update-column", uri, "id", "0", "--where", "id < 0", "--dry-run")
-        == "0 rows of 0 fragments would change\n"
-    )
-    assert "cannot be understood" in run("update-column", uri, "k", "q + 1", "--dry-run").stderr
+    assert shown == "20 rows updated in 2 fragments\nk_idx would not cover them until `pennon optimize`\n"
+    everything = as_json("update", uri, "k=k + 1", "--in-place", "--dry-run")
+    assert (everything["rows_updated"], everything["fragments"]) == (199, [0, 1, 2, 3, 4])
+    assert done("update", uri, "id=0", "--where", "id < 0", "--in-place", "--dry-run") == "no rows\n"
+    assert "cannot be understood" in run("update", uri, "k=q + 1", "--in-place", "--dry-run").stderr
     changed = as_json(*arguments)
-    assert (changed["rows"], changed["fragments"]) == (planned["rows"], planned["fragments"])
+    assert (changed["rows_updated"], changed["fragments"]) == (planned["rows_updated"], planned["fragments"])
+
+
+def test_delete_update_and_merge(uri: str, tmp_path: Path) -> None:
+    source = str(tmp_path / "changes.lance")
+    lance.write_dataset(pa.table({"id": [5, 900], "k": [1, 2]}), source)
+    verbs = {
+        ("delete", uri, "id < 10"): (10, 0, 0),
+        ("update", uri, "k=7", "--where", "id >= 190"): (0, 10, 0),
+        ("merge", uri, source, "--on", "id"): (0, 0, 2),
+        (
+            "merge",
+            uri,
+            source,
+            "--on",
+            "id",
+            "--no-insert",
+            "--when-matched",
+            "delete",
+            "--matched-if",
+            "target.id = 5",
+        ): (
+            1,
+            0,
+            0,
+        ),
+    }
+    for arguments, counts in verbs.items():
+        version = lance.dataset(uri).version
+        planned = as_json(*arguments, "--dry-run")
+        assert (planned["rows_deleted"], planned["rows_updated"], planned["rows_inserted"]) == counts
+        assert lance.dataset(uri).version == version
+        changed = as_json(*arguments)
+        assert (changed["rows_deleted"], changed["rows_updated"], changed["rows_inserted"]) == counts
+        assert (changed["version_before"], changed["version_after"]) == (version, version + 1)
+    assert sorted(lance.dataset(uri).to_table(filter="id > 198")["id"].to_pylist()) == [199, 900]
+    assert "cannot be understood" in run("update", uri, "k=q").stderr
+    assert "COLUMN=EXPRESSION" in run("update", uri, "k").stderr
 
 
 def test_optimize_shows_the_work_of_every_step(uri: str) -> None:

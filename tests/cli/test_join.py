@@ -1,4 +1,4 @@
-"""`pennon knn-join` and `pennon text-join`: from a table of queries to a table of neighbors, or of matches."""
+"""`pennon knn-join`, `text-join` and `lookup-join`: from a table of queries to a table of what was found."""
 
 from __future__ import annotations
 
@@ -95,3 +95,27 @@ def test_errors_are_one_line(uri: str, queries: pa.Table, tmp_path: Path) -> Non
         assert said in result.stderr
     assert not Path(out).exists()
     assert run("knn-join", uri, "v", "-o", out).exit_code == 2
+
+
+def test_rows_with_the_keys_of_another_table(tmp_path: Path) -> None:
+    path, asked, out = (str(tmp_path / name) for name in ("t.lance", "q.parquet", "out.parquet"))
+    lance.write_dataset(pa.table({"id": range(300), "day": [n % 7 for n in range(300)], "v": range(300)}), path)
+    pennon.open(path, engine="local").create_index("id")
+    pq.write_table(pa.table({"uid": [5, 299, 7, 999, None], "day": [5, 5, 3, 1, 1]}), asked)
+    options = ("--on", "uid=id", "--on", "day", "--queries", asked, "-o", out, "--how", "left", "--filter", "v < 299")
+    planned = run("lookup-join", path, *options, "--dry-run", "--output", "json")
+    assert planned.exit_code == 0, planned.output
+    plan = json.loads(planned.stdout)
+    assert (plan["status"], plan["strategy"], plan["indices"]) == ("planned", "index", ["id_idx"])
+    assert not Path(out).exists()
+    result = run("lookup-join", path, *options, "--output", "json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {"status": "done", "rows": 5, "out": out}
+    found = pq.read_table(out)
+    assert found.column_names == ["uid", "day", "v"]
+    rows = {row["uid"]: row["v"] for row in found.to_pylist()}
+    assert rows == {5: 5, 299: None, 7: None, 999: None, None: None}
+    shown = run("lookup-join", path, *options, "--dry-run", "--keys", "1000")
+    assert "1,000 keys are a large share of 300 rows" in " ".join(shown.stdout.split())
+    wrong = run("lookup-join", path, "--on", "nothing", "--queries", asked, "-o", str(tmp_path / "o.parquet"))
+    assert (wrong.exit_code, "no column 'nothing'" in wrong.stderr) == (1, True)

@@ -43,12 +43,22 @@ CALLS: dict[str, list[tuple[list[str], str]]] = {
     ],
     "search-hybrid": [(["URI", "v", "t", "word", "--like", "id = 1"], "done")],
     "indices": [(["URI"], "done")],
-    "update-column": [
-        (["URI", "part", "part + 1", "--dry-run"], "planned"),
-        (["URI", "part", "part + 1"], "done"),
-        (["URI", "part", "0", "--where", "id < 0"], "nothing to do"),
+    "update": [
+        (["URI", "part=part + 1", "--in-place", "--dry-run"], "planned"),
+        (["URI", "part=part + 1", "--in-place"], "done"),
+        (["URI", "part=0", "--where", "id < 0"], "nothing to do"),
     ],
-    "optimize": [(["URI", "--dry-run"], "planned"), (["URI"], "nothing to do")],
+    "delete": [
+        (["URI", "id < 3", "--dry-run"], "planned"),
+        (["URI", "id < 3"], "done"),
+        (["URI", "id < 3"], "nothing to do"),
+    ],
+    "merge": [
+        (["URI", "URI", "--on", "id", "--matched-if", "source.id = 5", "--dry-run"], "planned"),
+        (["URI", "URI", "--on", "id", "--matched-if", "source.id = 5", "--no-maintain"], "done"),
+        (["URI", "URI", "--on", "id", "--when-matched", "keep"], "nothing to do"),
+    ],
+    "optimize": [(["URI", "--dry-run"], "planned"), (["URI"], "done"), (["URI"], "nothing to do")],
     "compact": [(["URI", "--remap", "deferred", "--dry-run"], "planned"), (["URI", "--remap", "deferred"], "done")],
     "fragment-reuse": [(["URI"], "done")],
     "catch-up": [(["URI", "--dry-run"], "planned"), (["URI"], "done"), (["URI"], "nothing to do")],

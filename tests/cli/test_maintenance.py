@@ -21,7 +21,7 @@ from pennon.table import Table
 from tests.support.cli import as_json, done, run
 from tests.support.tables import full_scan, stock_answer
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 def rows(start: int, count: int) -> pa.Table:
@@ -325,9 +325,9 @@ def test_an_interrupt_ends_the_passes(uri: str) -> None:
     assert "Traceback" not in result.output
 
 
-def test_update_column_in_place(uri: str) -> None:
+def test_update_in_place(uri: str) -> None:
     version = lance.dataset(uri).version
-    assert "40 rows of 1 fragment changed; version" in done("update-column", uri, "k", "k + 1", "--where", "id < 40")
+    assert "40 rows updated; version" in done("update", uri, "k=k + 1", "--where", "id < 40", "--in-place")
     [index] = as_json("indices", uri)["indices"]
     assert index["uncovered_fragments"] == [0]
     assert done("scan", uri, "--filter", "k = 10", "--count").strip() == "4"
@@ -337,10 +337,10 @@ def test_update_column_in_place(uri: str) -> None:
     [index] = as_json("indices", uri)["indices"]
     assert (index["coverage"], len(index["segments"])) == (1.0, 1)
     check_answers(uri)
-    changed = as_json("update-column", uri, "k", "(-k)")
-    assert (changed["rows"], changed["fragments"]) == (200, [0, 1, 2, 3, 4])
-    unchanged = as_json("update-column", uri, "k", "0", "--where", "id < 0")
-    assert (unchanged["status"], unchanged["rows"], unchanged["fragments"]) == ("nothing to do", 0, [])
+    changed = as_json("update", uri, "k=-k", "--in-place")
+    assert (changed["rows_updated"], changed["fragments"]) == (200, [0, 1, 2, 3, 4])
+    unchanged = as_json("update", uri, "k=0", "--where", "id < 0", "--in-place")
+    assert (unchanged["status"], unchanged["rows_updated"], unchanged["fragments"]) == ("nothing to do", 0, [])
     assert unchanged["version_after"] == changed["version_after"]
     check_answers(uri)
 
@@ -362,10 +362,13 @@ def test_update_column_in_place(uri: str) -> None:
         (["maintain", "URI", "--orphan-age", "2h"], 1, "may be what a running job is about to commit"),
         (["maintain", "URI", "--version-age", "1.5h"], 2, "'1.5h' is no duration"),
         (["maintain", "nowhere.lance", "--every", "10m"], 1, "error: cannot open a Lance table"),
-        (["update-column", "URI", "q", "1"], 1, "error: "),
-        (["update-column", "URI", "k", "q + 1"], 1, "error: the update of 'k' cannot be understood"),
-        (["update-column", "URI", "k", "1", "--where", "k"], 1, "'k' is not a condition"),
-        (["update-column", "URI", "k"], 2, "Missing argument 'EXPRESSION'"),
+        (["update", "URI", "q=1"], 1, "error: "),
+        (["update", "URI", "k=q + 1", "--in-place"], 1, "error: the update of 'k' cannot be understood"),
+        (["update", "URI", "k=1", "--where", "k", "--in-place"], 1, "'k' is not a condition"),
+        (["update", "URI", "k=q + 1"], 1, "error: the new value of 'k' cannot be understood"),
+        (["update", "URI"], 2, "Missing argument 'COLUMN=EXPRESSION...'"),
+        (["delete", "URI", "q = 1"], 1, "error: "),
+        (["merge", "URI", "nowhere.lance", "--on", "id"], 1, "error: "),
         (["trim"], 2, "Missing argument"),
         (["catch-up", "URI", "--storage-option", "secretkey"], 1, "KEY=VALUE"),
     ],

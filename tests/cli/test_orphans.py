@@ -28,7 +28,7 @@ from tests.support.tables import full_scan, stock_answer
 
 __all__ = ["storage_options"]  # a fixture
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 DAY = 86_400
 

@@ -62,7 +62,10 @@ LONG: list[tuple[Callable[[str], None] | None, list[str], list[tuple[str, int]]]
     (moved, ["trim", "URI"], [("addresses", 200)]),
     (indexed, ["maintain", "URI"], [("compact", 200)]),
     (indexed, ["audit", "URI"], [("table rows", 200), ("index rows", 200)]),
-    (None, ["update-column", "URI", "k", "k + 1"], [("update", 200)]),
+    (None, ["update", "URI", "k=k + 1", "--in-place"], [("update", 200)]),
+    (None, ["update", "URI", "k=k + 1"], [("update rows", 200)]),
+    (None, ["delete", "URI", "k > 1"], [("find rows", 200)]),
+    (None, ["merge", "URI", "URI", "--on", "id"], [("merge: map", 400)]),
 ]
 
 
@@ -121,7 +124,7 @@ def test_bars_on_a_terminal_and_results_apart(tmp_path: Path) -> None:
         pass  # Linux says so when the other end is closed
     finally:
         os.close(ours)
-    assert build.wait(120) == 0, shown
+    assert build.wait(300) == 0, shown
     raw = shown.decode()
     plain = CODES.sub("", raw)
     assert "\x1b[2K" in raw, "no line was drawn anew"

@@ -76,5 +76,5 @@ CHROMIUM = Path("/usr/bin/chromium")
 def test_search_works_in_a_site_that_is_opened_from_a_disk(site: Path, tmp_path: Path, page: str) -> None:
     command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
     command += ["--virtual-time-budget=20000", "--dump-dom", f"file://{site / page}?q=zonemap"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
     assert re.search(r'md-search-result__meta">\d+ matching documents?<', shown)

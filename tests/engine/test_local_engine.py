@@ -144,9 +144,10 @@ def test_an_interrupt_cancels_the_job(local: LocalEngine) -> None:
 
     def sleep(number: int) -> None:
         begun.append(number)
+        if number == 0:
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         time.sleep(0.3)
 
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         local.map("sleep", sleep, range(60))
     assert len(begun) <= 6
@@ -292,21 +293,20 @@ def test_no_destination_begins_when_a_sender_fails(local: LocalEngine, tmp_path:
 
 
 def test_other_tasks_end_where_they_next_send_or_receive() -> None:
-    engine, done = LocalEngine(threads=2), []
+    engine, sent, failed = LocalEngine(threads=2), list[int](), list[int]()
 
     def send(task: int) -> Sent:
         for part in range(200):
             yield 0, pa.record_batch({"value": [part]})
+            sent.append(part)
             time.sleep(0.05)
             if task == 1:
+                failed.append(len(sent))
                 raise ColumnNotFound("no column 'x'")
-        done.append(task)
 
-    began = time.monotonic()
     with pytest.raises(ColumnNotFound):
         engine.exchange("send", send, range(2), gather, 1)
-    assert time.monotonic() - began < 5
-    assert done == []
+    assert len(sent) < failed[0] + 100
 
 
 @pytest.mark.usefixtures("memory")

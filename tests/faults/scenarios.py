@@ -274,19 +274,52 @@ def repair(table: Table) -> None:
         table.audit(repair=True)
 
 
+Rows = dict[int, Any]
+
+
 def update(table: Table) -> None:
     table.update_column("k", "k + 100", where="id % 5 = 0 and k < 100")
 
 
+def update_rows(table: Table) -> None:
+    table.update({"k": "k + 100"}, where="id % 5 = 0 and k < 100", maintain=True)
+
+
+def updated(before: Rows) -> Rows:
+    return {i: _updated(row) for i, row in before.items()}
+
+
+def delete_rows(table: Table) -> None:
+    table.delete("k between 3 and 5 or id < 60")
+
+
+def without_deleted(before: Rows) -> Rows:
+    return {i: row for i, row in before.items() if i >= 60 and not (row["k"] is not None and 3 <= row["k"] <= 5)}
+
+
+def changes() -> pa.Table:
+    """Rows of which the first are in the table."""
+    return rows(60, 100).set_column(0, "id", pa.array([*range(100, 130), *range(2000, 2030)], pa.int64()))
+
+
+def merge_rows(table: Table) -> None:
+    table.merge(changes(), on="id", when_not_matched_by_source=pennon.Delete("target.id < 20"))
+
+
+def merged(before: Rows) -> Rows:
+    kept = {i: row for i, row in before.items() if i >= 20}
+    return kept | {row["id"]: row for row in changes().to_pylist()}
+
+
 @dataclass(frozen=True)
 class Scenario:
-    """A job on a table in some state. `stays` says that rows may not change; an update may have happened or not. `also`
-    checks what only this scenario has."""
+    """A job on a table in some state. `after` are the rows that it makes of others; they may have changed or not, all
+    at once. Without it, rows may not change. `also` checks what only this scenario has."""
 
     name: str
     prepare: Callable[[str], None]
     run: Callable[[Table], Any]
-    stays: bool = True
+    after: Callable[[Rows], Rows] | None = None
     damaged: bool = False
     also: Callable[[str], None] | None = None
 
@@ -336,7 +369,11 @@ SCENARIOS = [
     Scenario("catch up", deferred, lambda t: t.catch_up_indices()),
     Scenario("trim", caught_up, lambda t: t.trim_fragment_reuse()),
     Scenario("maintain", deferred, lambda t: t.maintain(EAGER)),
-    Scenario("update a column", indexed, update, stays=False),
+    Scenario("update a column", indexed, update, updated),
+    Scenario("update rows", indexed, update_rows, updated),
+    Scenario("delete rows", indexed, delete_rows, without_deleted),
+    Scenario("merge rows", indexed, merge_rows, merged),
+    Scenario("merge rows, stable row ids", indexed_stable, merge_rows, merged),
     Scenario("drop an index", indexed, lambda t: t.drop_index("k_idx") if t.indices()[0].name == "k_idx" else None),
     Scenario("repair", damaged, repair, damaged=True),
     Scenario("clean orphans", littered, clean),
@@ -367,11 +404,11 @@ def check(uri: str, before: Contents, scenario: Scenario) -> None:
     """The table reads as before, through every index of every reader, and nothing that a version names is missing."""
     SHARED_CACHE.clear()
     now = Contents.of(uri)
-    if scenario.stays:
+    if scenario.after is None:
         assert now.newest == before.newest
     else:
-        after = {i: _updated(row) for i, row in before.newest.items()}
-        assert now.newest in (before.newest, after), "a part of the rows was updated"
+        after = scenario.after(before.newest)
+        assert now.newest in (before.newest, after), "a part of the rows was changed"
     assert {v: n for v, n in now.versions.items() if v in before.versions} == before.versions
     with warnings.catch_warnings(action="ignore" if scenario.damaged else "error"):
         _check_answers(uri, now, stock=not scenario.damaged)

@@ -19,7 +19,7 @@ from tests.hostile.trial import RIGHT, run_trial
 from tests.hostile.victims import Victim
 
 WORKERS = 2
-CASE_SECONDS = 30.0
+CASE_SECONDS = 90.0
 RESIDENT_BYTES = 2 << 30
 # A process is ended here. What takes so much less may be told by how it ends.
 MOST_RESIDENT_BYTES = 6 << 30

@@ -10,6 +10,7 @@ import pytest
 
 import pennon
 from pennon.errors import ColumnNotFound, InvalidFilter, PennonError, UnsupportedColumn
+from pennon.testing.engines import in_process
 from tests.hostile_names.names import INDEXED, NAMES, ROWS, oracle, quoted, vectors, write
 
 
@@ -17,11 +18,12 @@ from tests.hostile_names.names import INDEXED, NAMES, ROWS, oracle, quoted, vect
 def table(tmp_path_factory: pytest.TempPathFactory) -> pennon.Table:
     """Each name's column has values of its own, so that another column would answer otherwise."""
     columns = {name: [(i * 7 + at) % (at + 11) for i in range(ROWS)] for at, name in enumerate(NAMES.values())}
-    return pennon.open(write(tmp_path_factory.mktemp("columns") / "t.lance", columns))
+    with in_process():
+        return pennon.open(write(tmp_path_factory.mktemp("columns") / "t.lance", columns))
 
 
 @pytest.mark.parametrize("name", [NAMES[kind] for kind in INDEXED], ids=INDEXED)
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("process_engine")
 def test_an_index_answers_for_its_own_column(table: pennon.Table, name: str) -> None:
     table.create_index(name, name=name)
     [index] = [index for index in table.indices() if index.name == name]
@@ -36,7 +38,7 @@ def test_an_index_answers_for_its_own_column(table: pennon.Table, name: str) -> 
     assert table.drop_index(name).index.name == name
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("process_engine")
 def test_maintenance_of_all_of_them(tmp_path: Path) -> None:
     few = [NAMES[kind] for kind in ("sql", "newline", "quote", "decomposed", "composed", "alias")]
     columns = {name: [(i + at) % 10 for i in range(ROWS)] for at, name in enumerate(few)}

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.engine import SparkEngine
 from pennon.errors import CompactionWarning, UnsupportedTable
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.vector.vectors import to_lists
 from pennon.jobs.compact.compact import compact
 from pennon.table import Table
+from pennon.testing.engines import InProcess
 from tests.support.tables import full_scan, stock_answer
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 DIM = 8
 
@@ -111,7 +111,7 @@ def test_segments_that_cover_a_group_in_part_are_committed_after_it(tmp_path: Pa
     table.create_index("id", fragment_ids=[1, 2])
 
     snapshot = Snapshot.open(Location.of(table.uri), plan.version)
-    compact(SparkEngine(), snapshot, plan, 1 << 28)
+    compact(InProcess(), snapshot, plan, 1 << 28)
     covered = {index.name: index.coverage for index in table.refresh().indices()}
     assert covered == {"k_idx": 1.0, "v_idx": 1.0, "id_idx": 0.0}
     check(table)

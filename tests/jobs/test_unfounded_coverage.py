@@ -19,7 +19,7 @@ from pennon.index.fragment_reuse.coverage import trusted_coverage, untrusted_cov
 from tests.support.manifests import edit_newest
 from tests.support.tables import full_scan, stock_answer
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 FILTER = "k = 3"
 

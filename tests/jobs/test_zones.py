@@ -78,15 +78,15 @@ def build(uri: str, kind: str, fragments: list[int] | None = None) -> None:
 
 def check(uri: str, kind: str, *, used: bool = True) -> None:
     """Pennon, pylance and a scan agree, both use the index, and the audit finds nothing."""
-    table = pennon.open(uri)
+    table, dataset = pennon.open(uri), lance.dataset(uri)
     for filter in ASKED:
-        expected = full_scan(uri, filter)
+        expected = full_scan(dataset, filter)
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         assert table.count(filter) == len(expected), filter
-        assert stock_answer(uri, filter)[0] == expected, f"pylance: {filter}"
+        assert stock_answer(dataset, filter)[0] == expected, f"pylance: {filter}"
     for filter in SERVED[kind]:
         if used:
-            assert stock_answer(uri, filter)[1], f"pylance does not use the index: {filter}"
+            assert stock_answer(dataset, filter)[1], f"pylance does not use the index: {filter}"
             assert table.explain(filter).indices, filter
             assert not table.explain(filter).scanned_fragments, filter
     report = table.audit()
@@ -218,13 +218,13 @@ def test_every_type_and_operator_agrees(tmp_path: Path, kind: str) -> None:
     table = pennon.open(uri)
     for column in COLUMNS[kind]:
         table.create_index(column, kind, **OPTIONS[kind])
-    table = pennon.open(uri)
+    table, dataset = pennon.open(uri), lance.dataset(uri)
     for filter in [filter for column in COLUMNS[kind] for filter in FILTERS[column]] + MIXED_FILTERS:
-        expected = full_scan(uri, filter)
+        expected = full_scan(dataset, filter)
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         # NaNs with a sign: no bounds make pylance find these and the numbers of their zone.
         if filter != "f64 < cast('-inf' as double)":
-            assert stock_answer(uri, filter)[0] == expected, f"pylance: {filter}"
+            assert stock_answer(dataset, filter)[0] == expected, f"pylance: {filter}"
     assert table.audit().ok
 
 

@@ -74,7 +74,7 @@ def look(report: str, tmp_path: Path, width: int, *, dark: bool) -> tuple[dict[s
             [*command, f"http://127.0.0.1:{server.server_port}/"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=True,
         )
         server.shutdown()

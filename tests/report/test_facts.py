@@ -107,7 +107,7 @@ def test_a_damaged_fragment_reuse_index_is_told(uri: str) -> None:
     assert found.decisions_problem is not None
 
 
-@pytest.mark.usefixtures("engine")
+@pytest.mark.usefixtures("process_engine")
 def test_old_values_of_a_fragment_changed_in_place(uri: str) -> None:
     pennon.open(uri).update_column("k", "k + 1", where="id < 100")
     found = facts(uri)

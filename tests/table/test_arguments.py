@@ -175,5 +175,5 @@ for call in (
         print(error.problem)
 """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300, check=False)
     assert done.stdout.splitlines() == ["5 ['id', 'v']", *["The Spark session was stopped"] * 3], done.stderr

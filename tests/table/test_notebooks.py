@@ -193,7 +193,7 @@ def test_a_python_prompt_in_a_terminal_shows_progress(uri: str) -> None:
     ours, theirs = pty.openpty()
     code = f"import pennon\npennon.open({uri!r}, engine='local').create_index('id', name='prompt') and None\n"
     command = [sys.executable, "-i", "-q"]
-    done = subprocess.run(command, input=code.encode(), stdout=subprocess.PIPE, stderr=theirs, check=True, timeout=60)
+    done = subprocess.run(command, input=code.encode(), stdout=subprocess.PIPE, stderr=theirs, check=True, timeout=300)
     os.close(theirs)
     drawn = os.read(ours, 1 << 16).decode()
     os.close(ours)

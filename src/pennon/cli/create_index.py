@@ -1,4 +1,4 @@
-"""The commands that make and remove indices, and change the column under one."""
+"""The commands that make and remove indices."""
 
 from __future__ import annotations
 
@@ -81,30 +81,6 @@ def drop_index(table: Table, name: str, dry_run: bool, output: str) -> None:
         render.print_plan(table.plan_drop_index(name), output)
     else:
         render.print_result(table.drop_index(name), output)
-
-
-@verb(
-    "update-column",
-    example='pennon update-column events.lance price "price * 1.1" --where "user_id = 42"',
-)
-@on_table
-@click.argument("column", shell_complete=complete_column)
-@click.argument("expression")
-@click.option("--where", metavar="FILTER", help="Only rows this selects.  [default: all]")
-@dry_run_option
-@output_option
-def update_column(table: Table, column: str, expression: str, where: str | None, dry_run: bool, output: str) -> None:
-    """Set COLUMN of the table at URI to an SQL EXPRESSION, in place. Put one that begins with - in parentheses."""
-    if not dry_run:
-        render.print_result(table.update_column(column, expression, where=where), output)
-        return
-    plan = table.plan_update_column(column, expression, where=where)
-    if output == "json":
-        render.print_plan(plan, output)
-        return
-    losing = [index.name for index in table.refresh().indices() if column in index.columns] if plan.fragments else []
-    then = f"; {', '.join(losing)} would not cover them until `pennon optimize`" if losing else ""
-    render.console.print(f"{plan}{then}")
 
 
 def _of_types() -> list[click.Option]:

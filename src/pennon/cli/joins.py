@@ -1,9 +1,10 @@
-"""The commands that search for every row of another table, on Spark."""
+"""The commands that join every row of another table, on Spark."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,13 +13,14 @@ from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.completion import complete_address, complete_column, complete_index
 from pennon.cli.errors import settings_of
-from pennon.cli.options import names, on_table, output_option
+from pennon.cli.options import dry_run_option, names, on_table, output_option
 from pennon.cli.text import options_of_words, text_columns
 from pennon.engine import require_spark
 from pennon.engine.failures import task_failed
 from pennon.errors import InvalidArgument, PennonError
 from pennon.format.append import find_table
 from pennon.format.store import Location
+from pennon.jobs.lookup_join.plan import WAYS as LOOKUP_WAYS
 from pennon.jobs.shared.frame_join import WAYS
 from pennon.secrets import redact_address
 from pennon.table import Table, open_table
@@ -29,26 +31,43 @@ if TYPE_CHECKING:
 PARQUET = ".parquet"
 
 
+def join_options(ways: Sequence[str], columns: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """What all joins take: the other table, where the result goes, and what it has."""
+    options = (
+        click.option(
+            "--queries", required=True, metavar="URI", shell_complete=complete_address, help="The other table."
+        ),
+        click.option("-o", "--out", required=True, metavar="URI", help="Where the result goes; must not be there yet."),
+        click.option(
+            "--how", type=click.Choice(ways), default="inner", show_default=True, help="left keeps rows without any."
+        ),
+        click.option("--prefix", default="", help="Goes before the names of the columns of the table at URI."),
+        click.option("--columns", help=f"Columns of the table at URI: a,b,c.  [default: {columns}]"),
+        click.option("--filter", help="SQL condition on the rows of the table at URI."),
+        output_option,
+    )
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        return reduce(lambda inner, option: option(inner), reversed(options), command)
+
+    return decorated
+
+
 @verb(
     "knn-join",
     example="pennon knn-join articles.lance embedding --queries new.lance --query-column v -o found.lance",
 )
 @on_table
 @click.argument("column", shell_complete=complete_column)
-@click.option("--queries", required=True, metavar="URI", shell_complete=complete_address, help="The other table.")
+@join_options(WAYS, "all but vectors")
 @click.option("--query-column", help="Its column of vectors.  [default: COLUMN]")
-@click.option("-o", "--out", required=True, metavar="URI", help="Where the result goes; must not be there yet.")
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors of each row.")
-@click.option("--how", type=click.Choice(WAYS), default="inner", show_default=True, help="left keeps rows without any.")
-@click.option("--prefix", default="", help="Goes before the names of the columns of the table at URI.")
-@click.option("--columns", help="Columns of the table at URI: a,b,c.  [default: all but vectors]")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
 @click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
 @click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20]")
 @click.option("--maximum-nprobes", type=int, help="Partitions to look at while answers are missing.  [default: all]")
 @click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
 @click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
-@click.option("--filter", help="SQL condition on the rows of the table at URI.")
 @click.option(
     "--prefilter/--no-prefilter",
     default=True,
@@ -56,7 +75,6 @@ PARQUET = ".parquet"
     help="Apply the filter before the search, or only to the rows that it found.",
 )
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
-@output_option
 def knn_join(
     table: Table,
     column: str,
@@ -87,16 +105,10 @@ def knn_join(
 )
 @on_table
 @click.argument("column", shell_complete=complete_column)
-@click.option("--queries", required=True, metavar="URI", shell_complete=complete_address, help="The other table.")
+@join_options(WAYS, "all")
 @click.option("--query-column", help="Its column of queries: words, or a phrase in double quotes.  [default: COLUMN]")
-@click.option("-o", "--out", required=True, metavar="URI", help="Where the result goes; must not be there yet.")
 @click.option("--k", type=int, default=10, show_default=True, help="Matches of each row.")
-@click.option("--how", type=click.Choice(WAYS), default="inner", show_default=True, help="left keeps rows without any.")
-@click.option("--prefix", default="", help="Goes before the names of the columns of the table at URI.")
-@click.option("--columns", help="Columns of the table at URI: a,b,c.  [default: all]")
 @options_of_words
-@click.option("--filter", help="SQL condition on the rows of the table at URI.")
-@output_option
 def text_join(
     table: Table,
     column: str,
@@ -123,6 +135,55 @@ def text_join(
         output,
         lambda rows: table.text_join(rows, searched, query_column, columns=names(columns), **given),
     )
+
+
+@verb(
+    "lookup-join",
+    example="pennon lookup-join events.lance --on uid=user_id --queries users.parquet -o found.parquet",
+)
+@on_table
+@join_options(LOOKUP_WAYS, "all but the keys")
+@click.option(
+    "--on", required=True, multiple=True, metavar="COLUMN", help="Key of both tables, or OTHER=COLUMN; repeat for more."
+)
+@click.option("--keys", type=int, help="About how many different keys the other table has, if known.")
+@dry_run_option
+def lookup_join(
+    table: Table,
+    queries: str,
+    on: tuple[str, ...],
+    out: str,
+    columns: str | None,
+    output: str,
+    dry_run: bool,
+    **options: Any,
+) -> None:
+    """Find the rows of the table at URI that have the keys of another table, row by row, through indices where the key
+    columns have any. semi and anti keep the rows of the other table that have a match, or none.
+
+    The other table and the result are Lance tables, or Parquet where their names end in .parquet.
+    """
+    pairs = dict(_pair(text) for text in on)
+    if dry_run:
+        engine = require_spark(table.engine, "lookup-join")
+        rows = _read(engine.session, queries, settings_of().storage)
+        plan = table.plan_lookup_join(rows, pairs, columns=names(columns), **options)
+        render.print_plan(plan, output)
+        return
+    _join(
+        table,
+        "lookup-join",
+        queries,
+        out,
+        output,
+        lambda rows: table.lookup_join(rows, pairs, columns=names(columns), **options),
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """A column of the other table, and one of the table: `uid=user_id`, or one name for both."""
+    other, equals, column = text.partition("=")
+    return (other, column) if equals else (text, text)
 
 
 def _join(table: Table, name: str, queries: str, out: str, output: str, join: Callable[[DataFrame], DataFrame]) -> None:

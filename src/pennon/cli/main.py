@@ -36,7 +36,12 @@ main.add_purpose(
     "Build",
     ListedVerb("create_index", "create-index", "Build an index on a column."),
     ListedVerb("create_index", "drop-index", "Remove an index."),
-    ListedVerb("create_index", "update-column", "Change a column in place, by an SQL expression."),
+)
+main.add_purpose(
+    "Change",
+    ListedVerb("rows", "delete", "Delete the rows that a filter selects."),
+    ListedVerb("rows", "update", "Give rows new values, by SQL expressions."),
+    ListedVerb("rows", "merge", "Update and insert rows by key, from another table."),
 )
 main.add_purpose(
     "Query",
@@ -46,6 +51,7 @@ main.add_purpose(
     ListedVerb("text", "search-text", "Show the rows whose text matches a query best."),
     ListedVerb("text", "search-hybrid", "Show the rows that are best by vector and text."),
     ListedVerb("joins", "knn-join", "Find the nearest rows for every row of another table."),
+    ListedVerb("joins", "lookup-join", "Find the rows with the keys of every row of another table."),
     ListedVerb("joins", "text-join", "Find the best matches for every text of another table."),
 )
 main.add_purpose(

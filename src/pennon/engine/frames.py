@@ -6,10 +6,11 @@ Like those of `tasks`, they run inside Spark's Python workers. But here no drive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
+T = TypeVar("T")
 Batches = Iterator[pa.RecordBatch]
 # Destination, place among its blocks, batch.
 Message = tuple[int, int, pa.RecordBatch]
@@ -38,6 +40,31 @@ class MapRows:
     def __call__(self, rows: Batches) -> Batches:
         with attempt():
             yield from self.function(rows)
+
+
+@dataclass(frozen=True)
+class MapTasks(Generic[T]):
+    """Tasks, each pickled by itself, to rows; the rows of the frame are their numbers."""
+
+    function: Callable[[T], Batches]
+    tasks: Sequence[bytes]
+
+    def __call__(self, numbers: Batches) -> Batches:
+        with attempt():
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    if number < len(self.tasks):
+                        yield from self.function(pickle.loads(self.tasks[number]))
+
+
+@dataclass(frozen=True)
+class Packed(Generic[T]):
+    """A function from a task to messages, as one to the rows of a frame that contain them."""
+
+    function: Callable[[T], Iterator[Message]]
+
+    def __call__(self, task: T) -> Batches:
+        return _packed(self.function(task))
 
 
 @dataclass(frozen=True)
@@ -90,11 +117,37 @@ class ReceiveRows:
             yield from self.function(_opened(rows))
 
 
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The columns of a frame as PySpark passes them. Raises ValueError for a type that Arrow lacks."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
+
+    fields: list[pa.Field] = []
+    for field in frame.schema.fields:
+        try:
+            fields.append(pa.field(field.name, to_arrow_type(field.dataType), field.nullable))
+        except PySparkException as error:
+            raise ValueError(field.name) from error
+    return pa.schema(fields)
+
+
+def numbered_columns(frame: DataFrame) -> DataFrame:
+    """The same columns under the names 0, 1, ...: PySpark would parse a name with a dot as a path."""
+    return frame.toDF(*map(str, range(len(frame.columns))))
+
+
 def nested_schema(frame: DataFrame, name: str, items: pa.Schema) -> StructType:
     """The columns of a frame, and one with lists of such items. Raises ValueError for a type that Spark lacks."""
     from pyspark.sql.types import ArrayType, StructField, StructType  # noqa: PLC0415
 
     return StructType([*frame.schema.fields, StructField(name, ArrayType(frame_schema(items)))])
+
+
+def flat_schema(frame: DataFrame, added: pa.Schema) -> StructType:
+    """The columns of a frame, and more. Raises ValueError for a type that Spark lacks."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    return StructType([*frame.schema.fields, *frame_schema(added).fields])
 
 
 def frame_schema(columns: pa.Schema) -> StructType:
@@ -111,6 +164,37 @@ def frame_schema(columns: pa.Schema) -> StructType:
         except PySparkException as error:
             raise ValueError(field.name) from error
     return StructType(fields)
+
+
+def arrow_type_of(frame: DataFrame, name: str) -> pa.DataType | None:
+    """The Arrow type of a column's single values; None for nested values, and for those that Arrow lacks."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
+
+    type_ = frame.schema[name].dataType
+    if type_.typeName() in ("array", "map", "struct"):
+        return None
+    if type_.typeName() == "timestamp":  # PySpark would ask for a zone, or not, depending on its version
+        return pa.timestamp("us", "UTC")
+    try:
+        return to_arrow_type(type_)
+    except PySparkException:
+        return None
+
+
+def spark_type_name(frame: DataFrame, name: str) -> str:
+    """The type of a column as Spark writes it."""
+    return frame.schema[name].dataType.simpleString()
+
+
+def joined(
+    frame: DataFrame, other: DataFrame, on: Sequence[tuple[str, str]], how: str, columns: Sequence[str]
+) -> DataFrame:
+    """Spark's own join by pairs of columns whose names differ from all others, with these columns of the result."""
+    from pyspark.sql.functions import expr  # noqa: PLC0415
+
+    pairs = (f"{sql_identifier(own)} = {sql_identifier(theirs)}" for own, theirs in on)
+    return frame.join(other, expr(" AND ".join(pairs)), how).select(*map(sql_identifier, columns))
 
 
 def unnested(frame: DataFrame, name: str, *, outer: bool) -> DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from pennon.engine.blocks import SPARK_SCHEMA
 from pennon.engine.engine import Exchanged, Sent
+from pennon.engine.frames import MapTasks, Message, Packed
+from pennon.engine.local_engine import LocalEngine
 from pennon.engine.progress import ProgressListener, watched
 from pennon.engine.settings import advice
-from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, RunTasks, SendBlocks, dumps
+from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, ReduceRows, RunTasks, SendBlocks, dumps
 from pennon.work import Work, count_work
 
 if TYPE_CHECKING:
@@ -35,11 +37,18 @@ class SparkEngine:
     `PennonError`, and when it gives up, the failure is raised as `TaskFailed`.
     """
 
-    def __init__(self, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        progress: ProgressListener | None = None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         """Use the given session, else the active one, else an embedded local one that is started when the engine is
-        first used."""
+        first used. `around` wraps the tasks of small work in this process."""
         self._spark = spark
         self._progress = progress
+        self._around = around
 
     @classmethod
     def attach(cls, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> SparkEngine:
@@ -65,6 +74,10 @@ class SparkEngine:
     @property
     def parallelism(self) -> int:
         return self._cluster.parallelism
+
+    @property
+    def in_process(self) -> LocalEngine:
+        return LocalEngine(progress=self._progress, around=self._around)
 
     @property
     def session(self) -> SparkSession:
@@ -125,14 +138,37 @@ class SparkEngine:
         """Apply a function of `frames` to every partition of a frame, lazily."""
         return self._cluster.apply(frame, function, schema)
 
-    def deliver(self, frame: DataFrame, function: ArrowFunction, destinations: int) -> DataFrame:
-        """Send the messages that such a function yields for a frame to their destinations, sorted by place, lazily.
+    def apply_to_tasks(
+        self, function: Callable[[T], Iterator[pa.RecordBatch]], tasks: Sequence[T], schema: StructType | str
+    ) -> DataFrame:
+        """The rows that a function returns for tasks, each in a partition of its own, lazily."""
+        run = MapTasks(function, [dumps(task) for task in tasks])
+        return self._cluster.apply(self._cluster.numbers(max(1, len(tasks))), run, schema)
+
+    def deliver(
+        self,
+        frame: DataFrame,
+        function: ArrowFunction,
+        destinations: int,
+        more: tuple[Callable[[T], Iterator[Message]], Sequence[T]] | None = None,
+    ) -> DataFrame:
+        """Send the messages that such a function yields for a frame to their destinations, sorted by place, lazily;
+        with `more`, also those that another function yields for tasks.
 
         The order is always the same, also within one place: a task that runs again must return the same rows, or Spark
         fails the job if other tasks have already used them.
         """
-        blocks = self._cluster.deliver(self._cluster.apply(frame, function, SPARK_SCHEMA), destinations)
-        return blocks.sortWithinPartitions("place", "block")
+        messages = self._cluster.apply(frame, function, SPARK_SCHEMA)
+        if more is not None:
+            messages = messages.union(self.apply_to_tasks(Packed(more[0]), more[1], SPARK_SCHEMA))
+        return self._cluster.deliver(messages, destinations).sortWithinPartitions("place", "block")
+
+    def map_frame(self, stage: str, frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], R]) -> list[R]:
+        """The results of `function` for the rows of every partition of a frame, which is evaluated once. If a task of
+        the partition fails, it is evaluated again, and the function is called again."""
+        results = self._cluster.apply(frame, ReduceRows(function), RESULT_SCHEMA)
+        values = self._values(stage, results, {stage: self.parallelism}, None)
+        return [values[number] for number in sorted(values)]
 
     def stop(self) -> None:
         """Stops the session if Pennon started it."""

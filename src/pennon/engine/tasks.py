@@ -55,6 +55,23 @@ class RunTasks(Generic[T, R]):
 
 
 @dataclass(frozen=True)
+class ReduceRows(Generic[R]):
+    """A Spark task of `SparkEngine.map_frame`: a result for the rows of one partition."""
+
+    function: Callable[[Batches], R]
+
+    def __call__(self, rows: Batches) -> Batches:
+        # Workers have Spark loaded.
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        context = TaskContext.get()
+        assert context is not None
+        yield _result(context.partitionId(), lambda: self.function(rows))
+        # A worker that leaves input unread cannot be reused.
+        deque(rows, maxlen=0)
+
+
+@dataclass(frozen=True)
 class SendBlocks(Generic[T]):
     """A Spark task of the map side of `Engine.exchange`."""
 

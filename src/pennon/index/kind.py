@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyroaring import FrozenBitMap
@@ -82,6 +82,15 @@ class FilterSegment(OpenSegment, Protocol):
     def search(self, condition: Condition) -> RowSet:
         """The stored ids of the rows, remapped by the Fragment Reuse Index. They may include deleted rows and rows of
         fragments that the segment does not cover. May raise DamagedFile."""
+        ...
+
+
+@runtime_checkable
+class SpreadSegment(Protocol):
+    """An opened segment that is sorted by value, so that neighboring values are read together."""
+
+    def spread(self, most: int) -> pa.Array:
+        """At most that many of its values, ascending, with about as many rows between each and the next."""
         ...
 
 

@@ -28,7 +28,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from pennon.errors import InvalidArgument
 from pennon.query.inventory import Index
 from pennon.testing.cases import IndexCase
-from pennon.testing.maintenance import Maintenance
+from pennon.testing.changes import Changes
 from pennon.testing.oracles import full_scans, pylance_rows
 from pennon.testing.writers import SEEDS, TARGET_ROWS
 
@@ -37,7 +37,7 @@ THEN = st.sampled_from(["nothing", "delta", "optimize", "add a delta", "maintain
 HEALERS = st.sampled_from(["audit", "maintain", "optimize"])
 
 
-class History(Maintenance):
+class History(Changes):
     """Set `columns` and `indices`; set `stable_row_ids` for a table that has them."""
 
     filters: ClassVar[tuple[str, ...]] = ()

@@ -8,9 +8,10 @@ from typing import Any
 import lance
 
 
-def full_scan(uri: str, filter: str, column: str = "id") -> list[Any]:
-    """The sorted values of `column` that pylance finds without any index."""
-    scanner = lance.dataset(uri).scanner(columns=[column], filter=filter, use_scalar_index=False)
+def full_scan(table: str | lance.LanceDataset, filter: str, column: str = "id") -> list[Any]:
+    """The sorted values of `column` that pylance finds without any index. `table` is an address or a dataset: for many
+    filters, a dataset that stays open is faster."""
+    scanner = _opened(table).scanner(columns=[column], filter=filter, use_scalar_index=False)
     return sorted(scanner.to_table()[column].to_pylist())
 
 
@@ -27,7 +28,11 @@ def pylance_rows(dataset: lance.LanceDataset, filter: str, column: str = "id") -
     return sorted(dataset.scanner(columns=[column], filter=filter).to_table()[column].to_pylist())
 
 
-def pylance_answer(uri: str, filter: str, column: str = "id") -> tuple[list[Any], bool]:
+def pylance_answer(table: str | lance.LanceDataset, filter: str, column: str = "id") -> tuple[list[Any], bool]:
     """The sorted values that pylance finds, and whether it used a scalar index."""
-    scanner = lance.dataset(uri).scanner(columns=[column], filter=filter)
+    scanner = _opened(table).scanner(columns=[column], filter=filter)
     return sorted(scanner.to_table()[column].to_pylist()), "ScalarIndexQuery" in scanner.explain_plan()
+
+
+def _opened(table: str | lance.LanceDataset) -> lance.LanceDataset:
+    return lance.dataset(table) if isinstance(table, str) else table

@@ -159,7 +159,7 @@ class Writers(RuleBasedStateMachine):
         self.dataset().cleanup_old_versions(older_than=timedelta(0))
 
     def _indexed(self) -> list[str]:
-        return list(dict.fromkeys(case.column for case in self.indices))
+        return list(dict.fromkeys(case.column for case in self.indices if case.column in self.columns))
 
     def changes(self) -> list[tuple[str, str]]:
         """The columns that SQL can change, each with its expression; a history needs one."""

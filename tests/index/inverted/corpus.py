@@ -116,10 +116,11 @@ def open_index(uri: str) -> TextIndex:
     return TextIndex([open_segment(uri, segment) for segment in segments(uri)])
 
 
-def pylance_search(uri: str, query: Any, limit: int | None = None, **options: Any) -> dict[int, float]:
+def pylance_search(
+    table: str | lance.LanceDataset, query: Any, limit: int | None = None, **options: Any
+) -> dict[int, float]:
     """Row ids and scores, the best first."""
-    scanner = lance.dataset(uri).scanner(
-        columns=["_score"], full_text_query=query, limit=limit, with_row_id=True, **options
-    )
+    dataset = lance.dataset(table) if isinstance(table, str) else table
+    scanner = dataset.scanner(columns=["_score"], full_text_query=query, limit=limit, with_row_id=True, **options)
     found = scanner.to_table()
     return dict(zip(found["_rowid"].to_pylist(), found["_score"].to_pylist(), strict=True))

@@ -64,11 +64,12 @@ def test_every_kind_of_query_agrees_with_pylance_and_the_naive_index(
         pylance_index(uri, with_position=True)
     else:
         pennon_index(uri, params, partitions)
-    rows = lance.dataset(uri).to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
+    dataset = lance.dataset(uri)
+    rows = dataset.to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
     naive, index = NaiveIndex(params, dict(zip(rows, texts, strict=True))), open_index(uri)
     for query in random_queries(WORDS, rounds=8, seed=partitions):
         found = search_all(index, query)
-        agree(found, pylance_search(uri, to_pylance(query)), query)
+        agree(found, pylance_search(dataset, to_pylance(query)), query)
         agree(found, naive.search(query), query)
         for k in (1, 10):
             check_best(index, query, found, k)
@@ -80,12 +81,13 @@ def test_several_segments_are_scored_as_one_index(tmp_path: Path) -> None:
     pennon_index(uri, params, 2, fragments=[0])
     pennon_index(uri, params, 1, fragments=[1])
     pennon_index(uri, params, 3, fragments=[2])
-    rows = lance.dataset(uri).to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
+    dataset = lance.dataset(uri)
+    rows = dataset.to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
     naive, index = NaiveIndex(params, dict(zip(rows, texts, strict=True))), open_index(uri)
     assert len(index.partitions) == 6
     for query in random_queries([w for w in vocabulary(2) if w.isascii()], rounds=4, phrases=False):
         found = search_all(index, query)
-        agree(found, pylance_search(uri, to_pylance(query)), query)
+        agree(found, pylance_search(dataset, to_pylance(query)), query)
         agree(found, naive.search(query), query)
 
 
@@ -112,14 +114,15 @@ def test_longer_phrases_with_slop_are_found_where_pylance_misses_some(tmp_path: 
     texts = ["zet wet que zet", *(text or "" for text in documents(900, words=60))]
     uri, params = write_table(tmp_path / "t", texts), TextParams(with_position=True)
     pennon_index(uri, params, 2)
-    rows = lance.dataset(uri).to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
+    dataset = lance.dataset(uri)
+    rows = dataset.to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
     naive, index = NaiveIndex(params, dict(zip(rows, texts, strict=True))), open_index(uri)
     words = [word for word in vocabulary(words=60) if word.isascii()]
     missed = 0
     for query in [Phrase("wet que zet", slop=1), *(Phrase(" ".join(words[n : n + 3]), slop=n + 1) for n in range(9))]:
         found = search_all(index, query)
         agree(found, naive.search(query), query)
-        by_pylance = pylance_search(uri, to_pylance(query))
+        by_pylance = pylance_search(dataset, to_pylance(query))
         assert set(by_pylance) <= set(found), query
         missed += len(found) - len(by_pylance)
     assert missed, "pylance finds them all now: compare with it"

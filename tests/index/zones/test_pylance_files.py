@@ -48,10 +48,10 @@ def _type(schema: pa.Schema, path: str) -> pa.DataType:
 @pytest.mark.parametrize("stable", [False, True])
 def test_zone_maps_answer_like_a_scan(tmp_path: Path, stable: bool) -> None:
     uri, indexed = _built(tmp_path / "t.lance", "zonemap", stable)
-    table = pennon.open(uri)
+    table, dataset = pennon.open(uri), lance.dataset(uri)
     unused: list[str] = []
     for filter in [f for column in indexed for f in FILTERS[column]] + MIXED_FILTERS:
-        expected = full_scan(uri, filter)
+        expected = full_scan(dataset, filter)
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         assert table.count(filter) == len(expected), filter
         if not table.explain(filter).indices:
@@ -65,10 +65,10 @@ def test_zone_maps_answer_like_a_scan(tmp_path: Path, stable: bool) -> None:
 @pytest.mark.parametrize("stable", [False, True])
 def test_bloom_filters_answer_like_a_scan(tmp_path: Path, stable: bool) -> None:
     uri, indexed = _built(tmp_path / "t.lance", "bloomfilter", stable)
-    table = pennon.open(uri)
+    table, dataset = pennon.open(uri), lance.dataset(uri)
     assert {"i8", "u64", "f64", "text", "large_raw", "ts_ns", "time", "day"} <= set(indexed)
     for filter in [f for column in indexed for f in FILTERS[column]] + MIXED_FILTERS:
-        expected = full_scan(uri, filter)
+        expected = full_scan(dataset, filter)
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         assert table.count(filter) == len(expected), filter
     for filter in ("i64 = 0", "i8 in (-60, 0, 59)", "f64 = 0.0", "text = 'k001'", "i64 is null", "u8 in (1, 2, 3)"):

@@ -37,7 +37,7 @@ from tests.support import forged_files
 from tests.support.damage import truncate
 from tests.support.tables import full_scan, stock_answer, write_every_type
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 DIM = 8
 KINDS = ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_FLAT", "IVF_HNSW_PQ", "IVF_HNSW_SQ"]

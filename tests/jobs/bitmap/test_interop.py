@@ -26,13 +26,13 @@ LISTS = ["tags", "large_tags", "numbers", "floats", "flags", "days"]
 
 def check(uri: str, filters: list[str], *, used: bool = True) -> None:
     """Pennon, pylance and the full scan agree; with `used`, both use an index for most filters."""
-    table = pennon.open(uri)
+    table, dataset = pennon.open(uri), lance.dataset(uri)
     served = by_pylance = 0
     for filter in filters:
-        expected = full_scan(uri, filter)
+        expected = full_scan(dataset, filter)
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, f"pennon: {filter}"
         assert table.count(filter) == len(expected), f"pennon count: {filter}"
-        answer, with_index = stock_answer(uri, filter)
+        answer, with_index = stock_answer(dataset, filter)
         assert answer == expected, f"pylance: {filter}"
         served += bool(table.explain(filter).indices)
         by_pylance += with_index

@@ -12,7 +12,7 @@ import pennon
 from tests.support.btree_files import write_version_zero_tree
 from tests.support.tables import FILTERS, MIXED_FILTERS, UNSERVED, every_type, full_scan, stock_answer, write_every_type
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("any_engine")
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "one range": {"batch_size": 64},
@@ -24,14 +24,14 @@ INDEXED = list(FILTERS)
 
 def check(uri: str, filters: list[str], stock_index: bool = True) -> None:
     """Pennon, stock and the full scan agree; `stock_index` says whether stock must use the index."""
-    table = pennon.open(uri)
+    table, dataset = pennon.open(uri), lance.dataset(uri)
     for filter in filters:
-        expected = full_scan(uri, filter)
-        stock, used = stock_answer(uri, filter)
+        expected = full_scan(dataset, filter)
+        stock, used = stock_answer(dataset, filter)
         assert stock == expected, f"stock: {filter}"
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, f"pennon: {filter}"
         assert table.count(filter) == len(expected), f"pennon count: {filter}"
-        assert lance.dataset(uri).count_rows(filter=filter) == len(expected), f"stock count: {filter}"
+        assert dataset.count_rows(filter=filter) == len(expected), f"stock count: {filter}"
         assert used or not stock_index or filter in UNSERVED, f"stock does not use the index: {filter}"
 
 

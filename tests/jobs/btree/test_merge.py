@@ -152,10 +152,10 @@ def check_rows(uri: str, column: str, segment: IndexSegment) -> None:
 
 
 def check_answers(uri: str, filters: list[str]) -> None:
-    table = pennon.open(uri)
+    table, dataset = pennon.open(uri), lance.dataset(uri)
     for filter in filters:
-        expected = full_scan(uri, filter)
-        stock, used = stock_answer(uri, filter)
+        expected = full_scan(dataset, filter)
+        stock, used = stock_answer(dataset, filter)
         assert stock == expected, f"stock: {filter}"
         assert used, f"stock does not use the index: {filter}"
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, f"pennon: {filter}"

@@ -75,14 +75,14 @@ def check(uri: str, *, scores: bool = True, phrases: bool = True, **options: Any
     with tempfile.TemporaryDirectory() as directory:
         copy = f"{directory}/copy.lance"
         shutil.copytree(uri, copy)
-        dataset = lance.dataset(copy)
-        dataset.create_scalar_index(COLUMN, "INVERTED", name=NAME, replace=True, **{**OPTIONS, **options})
+        theirs, own = lance.dataset(copy), lance.dataset(uri)
+        theirs.create_scalar_index(COLUMN, "INVERTED", name=NAME, replace=True, **{**OPTIONS, **options})
         found = 0
         for query in queries(phrases=phrases):
-            expected, ours = pylance_search(copy, query), pylance_search(uri, query)
+            expected, ours = pylance_search(theirs, query), pylance_search(own, query)
             assert set(ours) == set(expected), query
-            assert set(pylance_search(uri, query, fast_search=True)) == set(expected), query
-            best, wanted = pylance_search(uri, query, limit=10), pylance_search(copy, query, limit=10)
+            assert set(pylance_search(own, query, fast_search=True)) == set(expected), query
+            best, wanted = pylance_search(own, query, limit=10), pylance_search(theirs, query, limit=10)
             assert len(best) == len(wanted), query
             if scores:
                 assert ours == pytest.approx(expected, rel=1e-5), query

@@ -49,11 +49,11 @@ def append(uri: str, start: int, count: int) -> None:
 
 def check(uri: str) -> None:
     """Pennon, pylance and a scan agree, by the index wherever that serves a filter."""
-    opened = pennon.open(uri)
+    opened, dataset = pennon.open(uri), lance.dataset(uri)
     for filter in FILTERS:
-        expected = full_scan(uri, filter)
+        expected = full_scan(dataset, filter)
         assert sorted(opened.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
-        answer, used = pylance_answer(uri, filter)
+        answer, used = pylance_answer(dataset, filter)
         assert answer == expected, f"pylance: {filter}"
         assert used == (" LIKE " in filter or "contains" in filter), f"pylance: {filter}"
         assert bool(opened.explain(filter).indices) == ("s IS" not in filter), filter

@@ -22,7 +22,7 @@ def rows(ids: range | list[int], mark: str = "") -> pa.Table:
         {
             "id": pa.array(values, pa.int64()),
             "k": pa.array([None if i % 11 == 0 else i % 7 for i in values], pa.int32()),
-            "s": pa.array([None if i % 13 == 0 else f"text {i}{mark}" for i in values]),
+            "s": pa.array([None if i % 13 == 0 else f"text {i}{mark}" for i in values], pa.string()),
             "v": pa.array([[float(i), 1.0] for i in values], pa.list_(pa.float32(), 2)),
             "n": pa.array([{"a": i, "b": f"b{i % 3}"} for i in values], pa.struct({"a": pa.int64(), "b": pa.string()})),
         }

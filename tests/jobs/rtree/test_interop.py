@@ -63,12 +63,12 @@ def build(uri: str, builder: str, segments: int = 1) -> None:
 
 def check(uri: str, *, pylance_uses: bool = True) -> None:
     """Pennon, pylance and a scan agree, by the index wherever that serves a filter."""
-    opened = pennon.open(uri)
-    for filter, expected in full_scans(lance.dataset(uri), (*SERVED, *SCANNED)).items():
+    opened, dataset = pennon.open(uri), lance.dataset(uri)
+    for filter, expected in full_scans(dataset, (*SERVED, *SCANNED)).items():
         assert sorted(opened.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         assert opened.count(filter) == len(expected)
         assert bool(opened.explain(filter).indices) == (filter in SERVED), filter
-        answer, used = pylance_answer(uri, filter)
+        answer, used = pylance_answer(dataset, filter)
         assert answer == expected, f"pylance: {filter}"
         assert used == (filter in SERVED and pylance_uses), f"pylance: {filter}"
     assert opened.audit().ok

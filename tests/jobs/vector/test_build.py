@@ -1,4 +1,4 @@
-"""Vector indices built on Spark: the files hold what the models say, stock searches them as its own."""
+"""Vector indices: the files hold what the models say, and pylance searches them as its own."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from pennon.index.vector.vectors import Vectors, to_lists
 from pennon.jobs.vector import plan as plan_vector
 from pennon.jobs.vector.plan import VectorPlan
 from tests.support.vectors import COLUMN, clustered, write_table
-
-pytestmark = pytest.mark.usefixtures("engine")
 
 ROWS, DIM, PARTITIONS = 4000, 32, 8
 KINDS = list(VECTOR_KINDS)
@@ -86,6 +84,7 @@ def models(vectors: Vectors) -> dict[Metric, tuple[Vectors, Vectors]]:
     return found
 
 
+@pytest.mark.usefixtures("any_engine")
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_stock_finds_what_it_finds_in_its_own_index(
@@ -118,6 +117,7 @@ def test_stock_finds_what_it_finds_in_its_own_index(
     assert directories(ours) == named(ours)
 
 
+@pytest.mark.usefixtures("any_engine")
 @pytest.mark.parametrize("element", [np.float16, np.float64])
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_SQ"])
 def test_other_floats(tmp_path: Path, vectors: Vectors, kind: str, element: type) -> None:
@@ -134,6 +134,7 @@ def test_other_floats(tmp_path: Path, vectors: Vectors, kind: str, element: type
     assert stock_recall(uri, queries, truth, nprobes=4) > least
 
 
+@pytest.mark.usefixtures("any_engine")
 def test_trained_models_serve_as_well_as_stocks(tmp_path: Path, vectors: Vectors) -> None:
     queries = vectors[:200] + np.float32(0.1)
     truth = exact(vectors, queries, Metric.L2, 10)
@@ -145,6 +146,7 @@ def test_trained_models_serve_as_well_as_stocks(tmp_path: Path, vectors: Vectors
     assert files_of(ours).ivf.loss <= 1.05 * (files_of(theirs).ivf.loss or 0)
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("metric", ["l2", "dot"])
 def test_training_on_executors_serves_as_well(tmp_path: Path, vectors: Vectors, metric: str, monkeypatch: Any) -> None:
     uri = write_table(tmp_path / "t.lance", vectors, fragments=4)
@@ -165,6 +167,7 @@ def test_training_on_executors_serves_as_well(tmp_path: Path, vectors: Vectors, 
     assert directories(uri) >= named(uri)
 
 
+@pytest.mark.usefixtures("any_engine")
 def test_bounds_are_shared_by_uneven_fragments(tmp_path: Path, vectors: Vectors) -> None:
     """Workers that scale their own fragments by their own bounds cannot be merged."""
     uneven = vectors.copy()
@@ -181,6 +184,7 @@ def test_bounds_are_shared_by_uneven_fragments(tmp_path: Path, vectors: Vectors)
     assert quantizer[0]["bounds"]["end"] > 4 * vectors.max()
 
 
+@pytest.mark.usefixtures("any_engine")
 def test_only_whole_finite_vectors_are_indexed(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     values: list[list[float | None] | None] = [list(row) for row in rng.standard_normal((300, 8))]
@@ -196,6 +200,7 @@ def test_only_whole_finite_vectors_are_indexed(tmp_path: Path) -> None:
         assert set(range(300)) - held == missing
 
 
+@pytest.mark.usefixtures("any_engine")
 def test_equal_seeds_make_equal_files(tmp_path: Path, vectors: Vectors) -> None:
     uri = write_table(tmp_path / "t.lance", vectors[:2000], fragments=4)
     found: list[tuple[Any, ...]] = []
@@ -209,6 +214,7 @@ def test_equal_seeds_make_equal_files(tmp_path: Path, vectors: Vectors) -> None:
     assert found[0][0] != found[2][0]
 
 
+@pytest.mark.usefixtures("any_engine")
 def test_stable_row_ids_are_stored(tmp_path: Path, vectors: Vectors) -> None:
     table = pa.table({"id": np.arange(2000), COLUMN: to_lists(vectors[:2000])})
     uri = str(tmp_path / "t.lance")
@@ -224,6 +230,7 @@ def test_stable_row_ids_are_stored(tmp_path: Path, vectors: Vectors) -> None:
     assert stock_recall(uri, queries, truth, nprobes=4) > 0.9
 
 
+@pytest.mark.usefixtures("any_engine")
 def test_a_segment_joins_the_others(tmp_path: Path, vectors: Vectors) -> None:
     uri = write_table(tmp_path / "t.lance", vectors[:3000], fragments=3)
     table = pennon.open(uri)
@@ -235,6 +242,7 @@ def test_a_segment_joins_the_others(tmp_path: Path, vectors: Vectors) -> None:
     assert stock_recall(uri, vectors[:50], truth, nprobes=4) > 0.5
 
 
+@pytest.mark.usefixtures("any_engine")
 def test_a_segment_that_does_not_fit_the_others_is_not_built(tmp_path: Path, vectors: Vectors) -> None:
     uri = write_table(tmp_path / "t.lance", vectors[:3000], fragments=3)
     table = pennon.open(uri)
@@ -248,6 +256,7 @@ def test_a_segment_that_does_not_fit_the_others_is_not_built(tmp_path: Path, vec
     assert {files.metric for files in all_files(uri)} == {Metric.COSINE}
 
 
+@pytest.mark.usefixtures("any_engine")
 @pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_SQ", "IVF_RQ", "IVF_HNSW_SQ"])
 def test_tables_without_vectors_get_an_index_too(tmp_path: Path, kind: str) -> None:
     for name, values in (("empty", []), ("nulls", [None] * 20)):
@@ -294,6 +303,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.usefixtures("any_engine")
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_options_change_nothing(tmp_path: Path, case: str) -> None:
     kind, options, said = WRONG[case]
@@ -316,6 +326,7 @@ IGNORED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.usefixtures("any_engine")
 @pytest.mark.parametrize("case", IGNORED)
 def test_what_pylance_ignores_is_ignored_with_a_warning(tmp_path: Path, case: str) -> None:
     kind, options, said = IGNORED[case]
@@ -331,6 +342,7 @@ def test_what_pylance_ignores_is_ignored_with_a_warning(tmp_path: Path, case: st
     assert files_of(uri, "ours").ivf.num_partitions == files_of(uri, "theirs").ivf.num_partitions == 4
 
 
+@pytest.mark.usefixtures("any_engine")
 def test_objects_of_options_are_as_good_as_names(tmp_path: Path) -> None:
     uri = write_table(tmp_path / "t.lance", clustered(300, 16).astype(np.float32))
     table = pennon.open(uri)
@@ -346,6 +358,7 @@ def test_objects_of_options_are_as_good_as_names(tmp_path: Path) -> None:
         table.plan_index(COLUMN, pennon.IvfPq)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.usefixtures("any_engine")
 def test_other_columns_are_refused(tmp_path: Path) -> None:
     table = pa.table({"i": pa.array([[1] * 8] * 9, pa.list_(pa.int8(), 8)), "l": pa.array([[1.0]] * 9), "f": [1.0] * 9})
     lance.write_dataset(table, str(tmp_path / "t.lance"))

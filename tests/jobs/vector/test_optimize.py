@@ -19,7 +19,7 @@ from pennon.index.vector.vectors import Vectors, to_lists
 from pennon.table import Table
 from tests.support.vectors import COLUMN, clustered
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("any_engine")
 
 DIM, ROWS, PARTS = 16, 600, 4
 KINDS = list(VECTOR_KINDS)

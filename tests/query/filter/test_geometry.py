@@ -71,9 +71,9 @@ def test_texts_that_only_a_scan_reads(text: str) -> None:
     ["POINT(" + "1" * 50_000 + "x)", "POINT" + "(" * 50_000, "A" * 50_000 + " " * 50_000, "POINT(" + " " * 50_000],
 )
 def test_no_text_takes_long(text: str) -> None:
-    start = time.monotonic()
+    start = time.thread_time()
     assert box_of_text(text) is None
-    assert time.monotonic() - start < 2
+    assert time.thread_time() - start < 2
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

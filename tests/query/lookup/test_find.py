@@ -194,6 +194,7 @@ def test_keys_of_other_types_compare_by_value(tmp_path: Path) -> None:
         ("half", pa.array([0.5, 0.1, 1e300]), [(0, 0)]),
         ("seconds", pa.array([1_000_000, 2_000_001, 3_000_000], pa.timestamp("us")), [(0, 0), (2, 2)]),
         ("money", pa.array([Decimal(1), Decimal("2.5"), Decimal("99999.9")], pa.decimal128(10, 1)), [(0, 0), (1, 1)]),
+        ("money", pa.array([Decimal(1000), Decimal(1), Decimal(99900)], pa.decimal128(10, 0)), [(1, 0)]),
         ("money", pa.array([Decimal("1.001"), Decimal("2.5")], pa.decimal128(10, 3)), [(1, 1)]),
         ("sixteen", pa.array([b"a", b"a" * 16, b"a" * 17], pa.binary()), [(1, 1)]),
     ]

@@ -20,7 +20,7 @@ from pennon.index.cache import SHARED_CACHE
 from tests.support.damage import truncate
 from tests.support.tables import FILTERS, full_scan, write_every_type
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pennon.index.cache import SHARED_CACHE, ByteCache
 from pennon.query.scan import planner
 from tests.support.tables import FILTERS, MIXED_FILTERS, every_type, full_scan, write_every_type
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def uri(tmp_path: Path) -> str:
 
 
 def check(uri: str, filters: list[str]) -> None:
-    table = pennon.open(uri)
+    table, dataset = pennon.open(uri), lance.dataset(uri)
     for filter in filters:
-        expected = full_scan(uri, filter)
+        expected = full_scan(dataset, filter)
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         assert table.count(filter) == len(expected), filter
         assert sorted(i for b in table.scan_batches(filter, ["id"]) for i in b["id"].to_pylist()) == expected, filter

@@ -118,6 +118,11 @@ class BTreeSegment:
     def describe(self) -> Description:
         return describe_lookup(self.lookup)
 
+    def spread(self, most: int) -> pa.Array:
+        largest = self.lookup.maxs.drop_null()
+        step = max(1, -(-len(largest) // most))
+        return largest.take(pa.array(np.arange(step // 2, len(largest), step)))
+
     @property
     def capacity(self) -> int:
         """The number of rows that its pages can hold."""

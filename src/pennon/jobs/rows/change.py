@@ -20,7 +20,6 @@ from pennon.errors import CommitConflict, PennonError, StoreUnavailable
 from pennon.format.deletion_files import WrittenDeletion, discard_deletions, still_live, write_deletion
 from pennon.format.row_changes import NewFragment, discard_fragments
 from pennon.format.snapshot import Pin, Snapshot
-from pennon.jobs.rows.find import count_rows
 from pennon.jobs.shared.commit import log_commit
 from pennon.jobs.shared.retry import ATTEMPTS, attempts
 
@@ -63,8 +62,14 @@ class RowChange:
             )
 
 
-def commit_rows(engine: Engine, change: RowChange, commit: Commit) -> Snapshot:
-    """Commit a change on the newest version.
+def commit_rows(
+    engine: Engine,
+    change: RowChange,
+    commit: Commit,
+    check: Callable[[Snapshot], None] | None = None,
+    most: int = ATTEMPTS,
+) -> Snapshot:
+    """Commit a change on the newest version. `check` raises RowsChanged if the change is not valid there.
 
     Raises:
         RowsChanged: another writer changed the same rows; what was written is deleted.
@@ -72,9 +77,11 @@ def commit_rows(engine: Engine, change: RowChange, commit: Commit) -> Snapshot:
     """
     written: list[WrittenDeletion] = []
     try:
-        for attempt in attempts(change.read, change.change):
+        for attempt in attempts(change.read, change.change, most=most):
             with attempt as base:
                 change.check(base)
+                if check is not None:
+                    check(base)
                 deletions = _write_deletions(engine, base, change.deleted, written)
                 committed = commit(base, deletions)
                 log_commit(committed, change.change, (), **change.counts)
@@ -100,10 +107,6 @@ def repeated(snapshot: Snapshot, work: Callable[[Snapshot], T]) -> T:
                 raise
         snapshot = snapshot.latest()
     raise AssertionError("unreachable: the last attempt returns or raises")
-
-
-def rows_deleted(change: RowChange) -> int:
-    return count_rows(change.deleted)
 
 
 def _write_deletions(

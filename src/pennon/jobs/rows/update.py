@@ -36,6 +36,8 @@ from pennon.jobs.rows.find import (
     serialized,
 )
 from pennon.jobs.rows.plan import RowsPlan
+from pennon.jobs.rows.written import deleting_recorded, record_fragments
+from pennon.jobs.shared.cleanup import scratch_directory
 from pennon.query.scan.execute import is_damage
 from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import Part, read_part
@@ -110,7 +112,9 @@ def _update(engine: Engine, update: RowsUpdate, snapshot: Snapshot) -> tuple[Sna
     request = ScanRequest(update.where, expressions=tuple(columns.items()), with_row_address=True, with_row_id=stable)
     parts = parts_to_rewrite(engine, snapshot, request)
     rows = sum(part.rows for part in parts)
-    results = engine.map("update rows", partial(_rewrite, snapshot.pin(), request), parts, rows=rows)
+    with scratch_directory(snapshot.store) as directory, deleting_recorded(snapshot, directory):
+        rewrite = partial(_rewrite, snapshot.pin(), request, directory)
+        results = engine.map("update rows", rewrite, parts, rows=rows)
     found: dict[int, BitMap] = {}
     for moved, _ in results:
         add_rows(found, opened(moved))
@@ -125,7 +129,7 @@ def _update(engine: Engine, update: RowsUpdate, snapshot: Snapshot) -> tuple[Sna
     return committed, done, sum(fragment.size_bytes for fragment in fragments)
 
 
-def _rewrite(pin: Pin, request: ScanRequest, part: Part) -> tuple[FoundRows, list[NewFragment]]:
+def _rewrite(pin: Pin, request: ScanRequest, directory: str, part: Part) -> tuple[FoundRows, list[NewFragment]]:
     """Task: the rows of a part that the filter selects, and fragments with their new values."""
     snapshot = pin.open()
     addresses: list[np.ndarray[tuple[int], np.dtype[np.uint64]]] = []
@@ -140,6 +144,7 @@ def _rewrite(pin: Pin, request: ScanRequest, part: Part) -> tuple[FoundRows, lis
                 yield _conformed(batch, snapshot)
 
     fragments = write_new_rows(snapshot, rows())
+    record_fragments(snapshot.store, directory, fragments)
     if not addresses:
         return [], []
     if request.with_row_id:

@@ -31,15 +31,15 @@ RETURNED_BYTES = 8 << 20
 FIRST_RETURNED = 256
 
 
-def check_frame(frame: DataFrame, query_column: str, how: str) -> None:
+def check_frame(frame: DataFrame, query_column: str, how: str, ways: Sequence[str] = WAYS) -> None:
     """Whether a DataFrame can be joined by one of its columns.
 
     Raises:
         ColumnNotFound: it has no such column.
         InvalidArgument: it has columns that PySpark cannot pass, or an unknown way to join.
     """
-    if how not in WAYS:
-        raise InvalidArgument(f"how must be {' or '.join(WAYS)}, not {how!r}")
+    if how not in ways:
+        raise InvalidArgument(f"how must be {' or '.join(ways)}, not {how!r}")
     if query_column not in frame.columns:
         raise ColumnNotFound(
             f"the DataFrame has no column {query_column!r}", f"query_column is one of: {', '.join(frame.columns)}"
@@ -50,8 +50,13 @@ def check_frame(frame: DataFrame, query_column: str, how: str) -> None:
 
 
 def added_columns(snapshot: Snapshot, computed: pa.Field, columns: Sequence[str], prefix: str) -> pa.Schema:
-    """What a join adds: the rank, what the search computed, and columns of the table."""
-    fields = [pa.field(RANK, pa.int32()), computed]
+    """What a join with a search adds: the rank, what the search computed, and columns of the table."""
+    return pa.schema([pa.field(RANK, pa.int32()), computed, *table_columns(snapshot, columns, prefix)])
+
+
+def table_columns(snapshot: Snapshot, columns: Sequence[str], prefix: str) -> pa.Schema:
+    """Columns of the table, in types that Spark has."""
+    fields: list[pa.Field] = []
     for name in columns:
         type_ = pa.int64() if name in METADATA_COLUMNS else spark_form(snapshot.column(name).declared)
         fields.append(pa.field(prefix + name, type_))

@@ -28,6 +28,7 @@ class Attempt:
     number: int
     change: str
     retried: tuple[type[CommitConflict], ...]
+    most: int = ATTEMPTS
     indices: tuple[str, ...] = ()  # those it is about, once they are known
 
     def __enter__(self) -> Snapshot:
@@ -38,8 +39,8 @@ class Attempt:
     ) -> bool:
         if not isinstance(error, CommitConflict):
             return False
-        retry = isinstance(error, self.retried) and self.number < ATTEMPTS
-        where = f"version {self.base.version} of {self.base.uri}, attempt {self.number} of {ATTEMPTS}"
+        retry = isinstance(error, self.retried) and self.number < self.most
+        where = f"version {self.base.version} of {self.base.uri}, attempt {self.number} of {self.most}"
         event = Event(
             EventKind.RETRY if retry else EventKind.CONFLICT,
             self.base.uri,
@@ -56,11 +57,15 @@ class Attempt:
 
 
 def attempts(
-    snapshot: Snapshot, change: str, *, retried: tuple[type[CommitConflict], ...] = (RetryableConflict,)
+    snapshot: Snapshot,
+    change: str,
+    *,
+    retried: tuple[type[CommitConflict], ...] = (RetryableConflict,),
+    most: int = ATTEMPTS,
 ) -> Iterator[Attempt]:
-    """Attempts 1 to ATTEMPTS, each on the newest version at that time. The body leaves the loop by `return` when
+    """Attempts 1 to `most`, each on the newest version at that time. The body leaves the loop by `return` when
     its commit succeeded; `change` describes it in the log."""
     base = snapshot
-    for number in range(1, ATTEMPTS + 1):
+    for number in range(1, most + 1):
         base = base.latest()
-        yield Attempt(base, number, change, retried)
+        yield Attempt(base, number, change, retried, most)

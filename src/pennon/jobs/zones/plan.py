@@ -16,6 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import ZoneLayout
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import Placed, Effort
 from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural
@@ -54,7 +55,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class ZonesPlan(Displayed):
+class ZonesPlan(Displayed, Placed):
     """The plan of a build."""
 
     target: Target
@@ -85,6 +86,10 @@ class ZonesPlan(Displayed):
     @property
     def index_bytes(self) -> int:
         return self.target.file_bytes(self.rows)
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, self.rows * self.target.value_bytes * self.target.layout.work)
 
     @property
     def task_memory_bytes(self) -> int:

@@ -23,7 +23,7 @@ from pennon.index.arrays import Int64s
 from pennon.index.conditions import ColumnRanges
 from pennon.index.key_spans import PointSpans, order_of
 from pennon.index.kind import Precision
-from pennon.query.catalog import Catalog
+from pennon.query.catalog import Catalog, UnusableSegment, UsableSegment, attributing_errors
 from pennon.query.filter.predicate import ALWAYS_FALSE, And, Node
 from pennon.query.filter.reading import read_filter
 from pennon.query.lookup.keys import KeyColumn
@@ -91,26 +91,35 @@ class Lookup:
         self.keys = tuple(KeyColumn(snapshot.column(path), float_bits) for path in on)
         self._filter = None if filter is None else read_filter(filter, snapshot.column_types).sql
 
-    @cached_property
+    @property
     def coverage(self) -> Coverage:
-        """Judged by the manifest alone; damage shows only when a segment is opened."""
+        """Judged by the manifest, and by the segments that were opened so far; damage shows only when one is opened."""
         live = BitMap(self._catalog.snapshot.manifest.live)
-        exact, narrowed, names = BitMap(), BitMap(), dict[tuple[str, str], None]()
+        covered = {precision: BitMap() for precision in Precision}
+        names: dict[tuple[str, str], None] = {}
         for key in self.keys:
-            condition = _any_point(key.column)
-            for index in self._catalog.indices.get(key.column.path, ()):
-                for usable in index.segments:
-                    precision = index.kind.answers(usable.segment, condition)
-                    if precision is None:
-                        continue
-                    names[key.column.path, index.name] = None
-                    if precision is Precision.EXACT:
-                        exact |= usable.coverage
-                    else:
-                        narrowed |= usable.coverage
-        exact &= live
-        narrowed = (narrowed & live) - exact
+            for name, usable, precision in self._segments(key):
+                names[key.column.path, name] = None
+                covered[precision] |= usable.coverage & live
+        exact = covered[Precision.EXACT]
+        narrowed = covered[Precision.SUPERSET] - exact
         return Coverage(exact, narrowed, live - exact - narrowed, tuple(names))
+
+    def open_indices(self) -> Coverage:
+        """The coverage, after all segments of the key columns are opened and damaged ones are left out."""
+        for key in self.keys:
+            for _, usable, _ in [*self._segments(key)]:
+                try:
+                    with attributing_errors(usable):
+                        self._catalog.open(usable)
+                except UnusableSegment as unusable:
+                    self._catalog.exclude(unusable)
+        return self.coverage
+
+    def exact_segments(self, number: int) -> list[UsableSegment]:
+        """The segments that find single values of a key column exactly."""
+        found = self._segments(self.keys[number])
+        return [usable for _, usable, precision in found if precision is Precision.EXACT]
 
     def read_keys(self, keys: Sequence[pa.Array]) -> list[pa.Array]:
         """Keys, a column for each of the key columns, in the types of the table."""
@@ -170,6 +179,14 @@ class Lookup:
         at = found.column(ADDRESS).to_numpy()
         order = np.argsort(at, kind="stable")
         return self._selected(found).take(pa.array(order[np.searchsorted(at[order], addresses)]))
+
+    def _segments(self, key: KeyColumn) -> Iterator[tuple[str, UsableSegment, Precision]]:
+        condition = _any_point(key.column)
+        for index in self._catalog.indices.get(key.column.path, ()):
+            for usable in index.segments:
+                precision = index.kind.answers(usable.segment, condition)
+                if precision is not None:
+                    yield index.name, usable, precision
 
     @cached_property
     def _empty(self) -> pa.Table:

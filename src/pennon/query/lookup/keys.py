@@ -7,6 +7,7 @@ equals 0.0; with `float_bits` they compare by their bits, as in pylance's `merge
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -91,6 +92,13 @@ def converted(values: pa.Array, type_: pa.DataType) -> pa.Array:
         narrow = values.cast(type_)
         numbers, again = (each.cast(pa.float64()).to_numpy(zero_copy_only=False) for each in (values, narrow))
         return _kept(narrow, pa.array(np.isnan(numbers) | (numbers == again)))
+    if pa.types.is_decimal(type_):
+        # Only the largest numbers of 64 bits have 20 digits.
+        exact = values.cast(pa.decimal128(20, 0)) if pa.types.is_integer(values.type) else values
+        narrow = exact.cast(type_, safe=False)
+        largest = pa.scalar(Decimal((0, (9,) * type_.precision, -type_.scale)), type_)
+        same = pc.equal(narrow.cast(exact.type, safe=False), exact)
+        return _kept(narrow, pc.fill_null(pc.and_(same, pc.less_equal(pc.abs(narrow), largest)), True))
     if pa.types.is_fixed_size_binary(type_) and not pa.types.is_fixed_size_binary(values.type):
         fits = pc.equal(pc.binary_length(values), type_.byte_width)
         return _kept(values, fits).cast(type_)
