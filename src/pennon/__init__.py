@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
     from pennon.table import Table
     from pennon.table import open_table as open
+    from pennon.table.frames import Selection
 
     __version__: str
 
@@ -111,6 +112,7 @@ __all__ = [
     "SearchOptions",
     "Segment",
     "SegmentUse",
+    "Selection",
     "Skipped",
     "Subscription",
     "Table",
@@ -190,6 +192,7 @@ _MODULES = {
     "SearchOptions": "pennon.query.search.request",
     "Segment": "pennon.query.inventory",
     "SegmentUse": "pennon.query.search.explain",
+    "Selection": "pennon.table.frames",
     "Skipped": "pennon.query.catalog",
     "Subscription": "pennon.events",
     "Table": "pennon.table",
