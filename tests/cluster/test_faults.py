@@ -45,7 +45,7 @@ def test_a_process_is_killed_in_the_middle_of_a_build(
     name = f"{victim}-{kind}.lance".lower()
     store.write(name, rows(6000), max_rows_per_file=500)
     kill = cluster.kill_worker if victim == "worker" else cluster.kill_executor
-    listener = KillOnce("build: map" if kind == "BTREE" else "assign: map", kill)
+    listener = KillOnce("build: map", kill)
     table = store.table(name, progress=listener)
     column, options = BUILDS[kind]
     try:

@@ -18,6 +18,10 @@ def frame_of(spark: Any, table: pa.Table) -> Any:
 
 
 def rows_of(frame: Any) -> pa.Table:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     if hasattr(frame, "toArrow"):
         return frame.toArrow()
-    return pa.Table.from_batches(frame._collect_as_arrow())
+    batches = frame._collect_as_arrow()
+    # There is no batch without rows, and so no schema.
+    return pa.Table.from_batches(batches) if batches else to_arrow_schema(frame.schema).empty_table()

@@ -47,10 +47,10 @@ FEATURES = (
     Feature("text join", ("tests/jobs/text_join/test_join.py",)),
     Feature(
         "data source and SQL functions",
-        ("tests/spark/test_read.py", "tests/spark/test_write.py", "tests/spark/test_sql.py"),
+        ("tests/spark/test_basics.py",),
         since=(4, 0),
     ),
-    Feature("filters pushed by Spark", ("tests/spark/test_pushdown.py",), since=(4, 1)),
+    Feature("filters pushed by Spark", ("tests/spark",), since=(4, 1)),
 )
 
 

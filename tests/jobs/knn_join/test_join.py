@@ -202,7 +202,8 @@ def test_columns_of_every_type(spark: Any, tmp_path: Path) -> None:
     table = every_type(40).append_column("v", rows(40)["v"]).append_column("halves", rows(40, dtype=np.float16)["v"])
     lance.write_dataset(table, str(tmp_path / "t.lance"))
     opened = pennon.open(tmp_path / "t.lance")
-    columns = table.schema.names
+    # Spark has a type for times of day since 4.1.
+    columns = [field.name for field in table.schema if spark.version >= "4.1" or not pa.types.is_time(field.type)]
     found = rows_of(opened.knn_join(frame(spark, ASKED[:1]), "v", "q", 40, columns=columns).orderBy("id"))
     assert found.num_rows == 40
     for name in columns:
