@@ -1,6 +1,6 @@
 """Where work runs: on the engine, or if it is small in this process, which takes less time than to start a Spark job.
 
-A plan of a kind that asks for it, by this base class, states its work as bytes to read, times what the kind does with
+A plan with this base class states its work as bytes to read, times what the kind does with
 a byte in comparison with a zone map. The limit is about a third of a second of one core. Bytes of an object store count
 as many more: executors may be closer to it.
 """
@@ -48,7 +48,7 @@ class Placed(ABC):
 
 
 def in_process(plan: WorkPlan) -> bool:
-    """Whether a plan asks to run in this process."""
+    """Whether a plan runs in this process."""
     return isinstance(plan, Placed) and plan.work.in_process
 
 

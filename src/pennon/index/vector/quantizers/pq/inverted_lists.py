@@ -12,6 +12,7 @@ from typing import Any
 
 import faiss
 import numpy as np
+import numpy.typing as npt
 
 from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.search.list_scanner import CodeList, keys_of
@@ -63,7 +64,7 @@ def search_lists(
     points = np.ascontiguousarray(points, dtype=np.float32)
     values, found = np.full((len(queries), k), np.inf, dtype=np.float32), np.full((len(queries), k), -1)
     codes = np.array([int(address) for _, address in lists], dtype=np.int64)
-    ends = np.cumsum(counts)
+    starts: npt.NDArray[np.int64] = np.cumsum(counts) - np.array(counts)
     flags = np.empty(0, dtype=np.bool_) if allowed is None else allowed
     # Kernels are compiled when they are imported, and a search for one query needs none.
     from pennon.index.vector.quantizers.pq.kernels import scan_lists  # noqa: PLC0415
@@ -71,7 +72,7 @@ def search_lists(
     def scan(rows: slice) -> None:
         some = _products(points[rows], words) * sign
         given = np.ascontiguousarray(places[rows]), np.ascontiguousarray(nearby[rows]), codes, np.array(counts)
-        scan_lists(some, of_lists, *given, ends - counts, flags, values[rows], found[rows], 0, len(some))
+        scan_lists(some, of_lists, *given, starts, flags, values[rows], found[rows], 0, len(some))
 
     step = max(1, min(QUERIES_AT_ONCE, -(-len(points) // threads)))
     with ThreadPoolExecutor(max(1, threads)) as pool:

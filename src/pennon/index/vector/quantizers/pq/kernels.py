@@ -71,7 +71,7 @@ def scan_lists(
     nearby: Any,
     codes: Int64s,
     counts: Int64s,
-    starts: Int64s,
+    starts: Any,
     allowed: Flags,
     values: Any,
     found: Any,
