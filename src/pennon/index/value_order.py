@@ -21,7 +21,7 @@ _WORD = 8
 # The largest number of rows out of order that is repaired by swapping pairs, and the number of attempts.
 _FEW = 1000
 _SWAP_PASSES = 3
-# All values are converted to Python's if at least one in so many is searched for.
+# All values are converted to Python's if at least one in this many is searched for.
 _LISTED_SHARE = 64
 
 

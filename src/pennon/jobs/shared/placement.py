@@ -1,8 +1,8 @@
 """Where work runs: on the engine, or if it is small in this process, which takes less time than to start a Spark job.
 
-A plan with this base class states its work as bytes to read, times what the kind does with
-a byte in comparison with a zone map. The limit is about a third of a second of one core. Bytes of an object store count
-as many more: executors may be closer to it.
+A plan that is `Placed` states its work as bytes to read, times what the kind does with a byte in comparison with a zone
+map. The limit is about a third of a second of one core. Bytes of an object store count as many more: executors may be
+closer to it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows side by side that an index of zones cannot tell apart, if they are few: read as one range, and checked here.
+"""Few rows side by side of which an index of zones finds too many: read as one range, and checked here.
 
 To plan a scan with a filter takes pylance longer than to read some thousand rows. Only comparisons whose meaning leaves
 no doubt are checked here: of integers, dates and timestamps with constants.
