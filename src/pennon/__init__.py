@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
     from pennon.table import Table
     from pennon.table import open_table as open
+    from pennon.table.merging import DeleteLike, InsertLike, MatchedLike, SourceLike
 
     __version__: str
 
@@ -65,6 +66,7 @@ __all__ = [
     "CompactionChoices",
     "Decision",
     "Delete",
+    "DeleteLike",
     "DropPlan",
     "Engine",
     "Event",
@@ -82,6 +84,7 @@ __all__ = [
     "IndexStep",
     "IndexUse",
     "Insert",
+    "InsertLike",
     "Inverted",
     "IvfFlat",
     "IvfHnswFlat",
@@ -95,6 +98,7 @@ __all__ = [
     "MaintenancePolicy",
     "MaintenanceReport",
     "MaintenanceStatus",
+    "MatchedLike",
     "NGram",
     "OnLike",
     "OptimizePlan",
@@ -112,6 +116,7 @@ __all__ = [
     "Segment",
     "SegmentUse",
     "Skipped",
+    "SourceLike",
     "Subscription",
     "Table",
     "TextColumnsLike",
@@ -144,6 +149,7 @@ _MODULES = {
     "CompactionChoices": "pennon.jobs.compact.plan",
     "Decision": "pennon.jobs.maintain",
     "Delete": "pennon.jobs.merge.clauses",
+    "DeleteLike": "pennon.table.merging",
     "DropPlan": "pennon.jobs.drop_index",
     "Engine": "pennon.engine.engine",
     "Event": "pennon.events",
@@ -161,6 +167,7 @@ _MODULES = {
     "IndexStep": "pennon.jobs.optimize.steps",
     "IndexUse": "pennon.query.scan.explain",
     "Insert": "pennon.jobs.merge.clauses",
+    "InsertLike": "pennon.table.merging",
     "Inverted": "pennon.index.inverted.options",
     "IvfFlat": "pennon.index.vector.options",
     "IvfHnswFlat": "pennon.index.vector.options",
@@ -174,6 +181,7 @@ _MODULES = {
     "MaintenancePolicy": "pennon.jobs.maintain",
     "MaintenanceReport": "pennon.jobs.maintain",
     "MaintenanceStatus": "pennon.jobs.maintain",
+    "MatchedLike": "pennon.table.merging",
     "NGram": "pennon.index.ngram.options",
     "OnLike": "pennon.jobs.lookup_join.join",
     "OptimizePlan": "pennon.jobs.optimize.steps",
@@ -191,6 +199,7 @@ _MODULES = {
     "Segment": "pennon.query.inventory",
     "SegmentUse": "pennon.query.search.explain",
     "Skipped": "pennon.query.catalog",
+    "SourceLike": "pennon.table.merging",
     "Subscription": "pennon.events",
     "Table": "pennon.table",
     "TextColumnsLike": "pennon.query.text.request",

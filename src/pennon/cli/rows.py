@@ -139,7 +139,7 @@ def _read(table: Table, uri: str) -> Any:
     """The rows of a source, by Spark if the table's jobs run there."""
     storage = settings_of().storage
     if isinstance(table.engine, SparkEngine):
-        # PySpark complains of a new pandas whatever it is asked, though only Arrow is used.
+        # PySpark warns about new versions of pandas, though only Arrow is used.
         warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
         return _read_by_spark(table.engine.session, uri, storage)
     # Slow to import, and not needed on Spark.
@@ -161,7 +161,7 @@ def _read_by_spark(spark: SparkSession, uri: str, storage: dict[str, str]) -> Da
     if uri.endswith(CSV):
         return spark.read.csv(uri, header=True, inferSchema=True)
     open_table(uri, storage_options=storage)  # what is wrong with it is reported better here than through Spark
-    # Brings pyspark, which commands without Spark must not wait for.
+    # Imports pyspark, which commands without Spark must not wait for.
     from pennon.spark import read, register  # noqa: PLC0415
 
     register(spark)
