@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pennon.table import Table
     from pennon.table import open_table as open
     from pennon.table.frames import Selection
+    from pennon.table.merging import DeleteLike, InsertLike, MatchedLike, SourceLike
 
     __version__: str
 
@@ -66,6 +67,7 @@ __all__ = [
     "CompactionChoices",
     "Decision",
     "Delete",
+    "DeleteLike",
     "DropPlan",
     "Engine",
     "Event",
@@ -83,6 +85,7 @@ __all__ = [
     "IndexStep",
     "IndexUse",
     "Insert",
+    "InsertLike",
     "Inverted",
     "IvfFlat",
     "IvfHnswFlat",
@@ -96,6 +99,7 @@ __all__ = [
     "MaintenancePolicy",
     "MaintenanceReport",
     "MaintenanceStatus",
+    "MatchedLike",
     "NGram",
     "OnLike",
     "OptimizePlan",
@@ -114,6 +118,7 @@ __all__ = [
     "SegmentUse",
     "Selection",
     "Skipped",
+    "SourceLike",
     "Subscription",
     "Table",
     "TextColumnsLike",
@@ -146,6 +151,7 @@ _MODULES = {
     "CompactionChoices": "pennon.jobs.compact.plan",
     "Decision": "pennon.jobs.maintain",
     "Delete": "pennon.jobs.merge.clauses",
+    "DeleteLike": "pennon.table.merging",
     "DropPlan": "pennon.jobs.drop_index",
     "Engine": "pennon.engine.engine",
     "Event": "pennon.events",
@@ -163,6 +169,7 @@ _MODULES = {
     "IndexStep": "pennon.jobs.optimize.steps",
     "IndexUse": "pennon.query.scan.explain",
     "Insert": "pennon.jobs.merge.clauses",
+    "InsertLike": "pennon.table.merging",
     "Inverted": "pennon.index.inverted.options",
     "IvfFlat": "pennon.index.vector.options",
     "IvfHnswFlat": "pennon.index.vector.options",
@@ -176,6 +183,7 @@ _MODULES = {
     "MaintenancePolicy": "pennon.jobs.maintain",
     "MaintenanceReport": "pennon.jobs.maintain",
     "MaintenanceStatus": "pennon.jobs.maintain",
+    "MatchedLike": "pennon.table.merging",
     "NGram": "pennon.index.ngram.options",
     "OnLike": "pennon.jobs.lookup_join.join",
     "OptimizePlan": "pennon.jobs.optimize.steps",
@@ -194,6 +202,7 @@ _MODULES = {
     "SegmentUse": "pennon.query.search.explain",
     "Selection": "pennon.table.frames",
     "Skipped": "pennon.query.catalog",
+    "SourceLike": "pennon.table.merging",
     "Subscription": "pennon.events",
     "Table": "pennon.table",
     "TextColumnsLike": "pennon.query.text.request",

@@ -99,6 +99,26 @@ def test_rows_that_others_change(uri: str) -> None:
     dataset(uri).validate()
 
 
+def test_a_version_that_others_restore(uri: str) -> None:
+    """A row that was deleted when keys were matched is there again."""
+    old = lance.dataset(uri).version
+    lance.dataset(uri).delete("id in (5, 6)")
+    table, left = pennon.open(uri), [0]
+    check = merge.KeyCheck.__call__
+
+    def restored_first(self: merge.KeyCheck, base: Any) -> None:
+        if left:
+            left.pop()
+            lance.dataset(uri).checkout_version(old).restore()
+            base = base.latest()
+        check(self, base)
+
+    with mock.patch.object(merge.KeyCheck, "__call__", restored_first):
+        done = table.merge(rows([5, 500], "ours"), on="id")
+    assert (done.rows_updated, done.rows_inserted) == (1, 1)
+    assert ids(uri) == [*range(100), 500]
+
+
 def test_columns_that_others_add(uri: str) -> None:
     with before_commit(lambda: lance.dataset(uri).add_columns({"more": "id * 2"})):
         done = pennon.open(uri).merge(rows([5, 500], "ours"), on="id")

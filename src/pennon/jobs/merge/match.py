@@ -30,7 +30,7 @@ LARGE_SHARE = 0.05
 # Keys of the source that tasks hold to leave out other rows of the table before they are sent.
 HELD_KEYS = 1 << 20
 
-# Columns of what is sent with the keys: the place in the staged rows is not needed, since whole rows are sent.
+# Whether keys of the table are of a clause for rows without a match; the source does not have this column.
 BY_SOURCE = "__pennon_by_source"
 
 

@@ -1,7 +1,7 @@
 """Whether other writers have added or changed rows with the keys of a source since they were matched.
 
-Only fragments that are new, or whose keys were changed in place, can hold such rows. They are looked at before every
-attempt to commit, each once.
+Only fragments that are new, whose keys were changed in place, or of which rows were restored, can hold such rows. They
+are looked at before every attempt to commit, each once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import partial
 from pyroaring import BitMap
 
 from pennon.engine import Engine
+from pennon.format.row_set import bitmap_of
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.cache import SHARED_CACHE
 from pennon.jobs.merge.source import Staged, StagedSlice
@@ -55,9 +56,18 @@ class KeyCheck:
         for fragment in now.fragments:
             files = tuple(str(now.column_files(fragment, each)) for each in fields)
             known = tuple(str(before.column_files(fragment, each)) for each in fields)
-            if files != known and self._checked.get(fragment) != files:
-                found[fragment] = files
+            state = (files, now.fragments[fragment].deletion_file)
+            if (files != known or self._revived(base, fragment)) and self._checked.get(fragment) != state:
+                found[fragment] = state
         return found
+
+    def _revived(self, base: Snapshot, fragment: int) -> bool:
+        """Whether rows that were deleted are there again: an older version was restored."""
+        before, now = self.read.manifest.fragments[fragment], base.manifest.fragments[fragment]
+        if before.deletion_file in (None, now.deletion_file):
+            return False
+        deleted = bitmap_of(self.read.deleted_offsets(fragment))
+        return bool(deleted - bitmap_of(base.deleted_offsets(fragment)))
 
     def _any(self, base: Snapshot, fragments: BitMap) -> bool:
         look = partial(_has_keys, base.pin(), self.staged, self.on, fragments.serialize())

@@ -175,7 +175,7 @@ def _converted(values: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _sample(sample: list[pa.RecordBatch], keys: pa.RecordBatch, before: int) -> None:
-    """Some rows of every batch; fewer of later ones, so that the sample stays small for any number of rows."""
+    """Some rows of every batch; fewer of later ones, so that the sample stays small."""
     share = max(1, SAMPLED * keys.num_rows // max(1, before + keys.num_rows))
     picks = np.unique(np.linspace(0, keys.num_rows - 1, min(share, keys.num_rows)).astype(np.int64))
     sample.append(keys.take(pa.array(picks)))

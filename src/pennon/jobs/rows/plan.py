@@ -21,6 +21,7 @@ class RowsPlan(Displayed):
 
     @property
     def rows(self) -> int:
+        """All of them."""
         return self.rows_deleted + self.rows_updated + self.rows_inserted
 
     def to_dict(self) -> dict[str, Any]:
