@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
     from pennon.table import Table
     from pennon.table import open_table as open
+    from pennon.work import Work
 
     __version__: str
 
@@ -113,6 +114,7 @@ __all__ = [
     "UpdatePlan",
     "UpdateResult",
     "VectorLike",
+    "Work",
     "ZoneMap",
     "errors",
     "on_event",
@@ -185,6 +187,7 @@ _MODULES = {
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
     "VectorLike": "pennon.query.search.request",
+    "Work": "pennon.work",
     "ZoneMap": "pennon.index.zones.options",
     "on_event": "pennon.events",
     "open": "pennon.table",
