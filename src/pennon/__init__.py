@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pennon.table import open_table as open
     from pennon.table.frames import Selection
     from pennon.table.merging import DeleteLike, InsertLike, MatchedLike, SourceLike
+    from pennon.work import Work
 
     __version__: str
 
@@ -131,6 +132,7 @@ __all__ = [
     "UpdatePlan",
     "UpdateResult",
     "VectorLike",
+    "Work",
     "ZoneMap",
     "errors",
     "on_event",
@@ -215,6 +217,7 @@ _MODULES = {
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
     "VectorLike": "pennon.query.search.request",
+    "Work": "pennon.work",
     "ZoneMap": "pennon.index.zones.options",
     "on_event": "pennon.events",
     "open": "pennon.table",

@@ -69,12 +69,8 @@ class StandaloneCluster:
 
     def executors(self) -> list[psutil.Process]:
         """The processes of executors, oldest first."""
-        found: list[psutil.Process] = []
-        for worker in self.workers:
-            if worker.poll() is None:
-                found += [
-                    each for each in psutil.Process(worker.pid).children() if EXECUTOR in " ".join(each.cmdline())
-                ]
+        alive = [psutil.Process(worker.pid) for worker in self.workers if worker.poll() is None]
+        found = [child for worker in alive for child in worker.children() if _is_executor(child)]
         return sorted(found, key=lambda process: process.create_time())
 
     def kill_executor(self) -> None:
@@ -104,6 +100,13 @@ class StandaloneCluster:
         }
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.{main}", *arguments]
         return children.start(command, self._directory / f"{name}.log", environment)
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return EXECUTOR in " ".join(process.cmdline())
+    except psutil.Error:
+        return False  # it ended a moment ago
 
 
 @contextmanager
