@@ -37,22 +37,32 @@ OTHER_SPARK = "PENNON_TEST_SPARK"
 PROCESS_FIXTURES = {"storage_options"}
 # `make check` runs one case of so many, of each test of the modules that take longest in it.
 SAMPLE = int(os.environ.get("PENNON_TEST_SAMPLE", "1"))
-SAMPLED = ("faults/", "hostile/", "jobs/", "query/text/", "query/search/", "index/inverted/", "test_histories.py")
+SAMPLED = ("faults/", "hostile/", "index/", "jobs/", "query/scan/", "query/search/", "query/text/", "test_histories.py")
 # The modules that take longest come first, so that the processes of a run end at about the same time.
 LONGEST_FIRST = (
-    "jobs/vector/test_build.py",
     "docs/test_examples.py",
-    "jobs/btree/test_merge.py",
-    "faults/test_crashes.py",
-    "test_histories.py",
-    "hostile/test_fuzz.py",
+    "spark/test_sql.py",
     "test_store_failures.py",
-    "jobs/vector/test_optimize.py",
+    "jobs/knn_join/test_join.py",
+    "jobs/vector/test_build.py",
+    "jobs/bitmap/test_interop.py",
+    "jobs/test_kinds_and_verbs.py",
+    "jobs/test_zones.py",
+    "test_local_tables.py",
+    "jobs/btree/test_merge.py",
     "jobs/btree/test_interop.py",
-    "engine/test_session.py",
+    "jobs/inverted/test_life.py",
+    "jobs/test_branches.py",
+    "jobs/vector/test_optimize.py",
+    "cli/test_join.py",
+    "hostile/test_fuzz.py",
+    "hostile_names/test_spark.py",
 )
-# Modules whose tests share no fixture but the session: each test goes to whichever process is free.
-SPLIT = ("test_histories.py", "faults/test_crashes.py", "engine/test_session.py")
+# Modules whose tests share no more than a session: they come last, and each test goes to whichever process is free.
+SPLIT = ("faults/test_crashes.py", "test_histories.py", "engine/test_session.py")
+
+# Tables of tests are small, and what is tested on Spark must run on Spark; `test_placement.py` tests the rule.
+os.environ.setdefault("PENNON_IN_PROCESS_BYTES", "0")
 
 _tried: Counter[str] = Counter()
 _without_processes: list[str] = []
@@ -77,9 +87,11 @@ def engine() -> Iterator[SparkEngine]:
 @pytest.fixture(scope="session")
 def spark(engine: SparkEngine) -> SparkSession:
     """The same session, with Pennon's data source and functions."""
+    session: Any = engine._cluster._spark  # pyright: ignore[reportPrivateUsage]
+    if session.version < "4":
+        return session  # which has no Python data sources
     import pennon.spark
 
-    session: Any = engine._cluster._spark  # pyright: ignore[reportPrivateUsage]
     pennon.spark.register(session)
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     return session
@@ -133,7 +145,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if fixtures & PROCESS_FIXTURES:
             item.add_marker("process")
     order = {HERE / name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: order.get(item.path, len(order)))
+    order |= {HERE / name: len(LONGEST_FIRST) + 1 for name in SPLIT}
+    items.sort(key=lambda item: order.get(item.path, len(LONGEST_FIRST)))
     left_out = _beyond_sample(items)
     if left_out:
         config.hook.pytest_deselected(items=left_out)

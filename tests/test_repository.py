@@ -80,9 +80,15 @@ def row_of(room: str) -> int:
     return rows[0]
 
 
+@cache
+def nodes(module: Path) -> tuple[ast.AST, ...]:
+    """The syntax of a module, which most rules look at."""
+    return tuple(ast.walk(ast.parse(module.read_text("utf-8"))))
+
+
 def imports(module: Path) -> Iterator[tuple[int, str]]:
     """Line and dotted name of everything a module imports; `from a import b` counts as `a.b`."""
-    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -101,7 +107,7 @@ def imported_rooms(module: Path) -> Iterator[tuple[int, str]]:
 
 def names(module: Path) -> Iterator[tuple[int, str]]:
     """Line and name of all that a module imports, uses or looks up in another; faiss has classes of its own."""
-    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+    for node in nodes(module):
         if isinstance(node, ast.Name):
             yield node.lineno, node.id
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) != "faiss":
@@ -241,12 +247,11 @@ def test_messages_are_written_in_plain_words() -> None:
 
 
 def _messages(module: Path) -> Iterator[tuple[int, str]]:
-    tree = ast.parse(module.read_text("utf-8"))
-    documented = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+    documented = (node for node in nodes(module) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
     firsts = (node.body[0] for node in documented if node.body)
     docs = {id(first.value) for first in firsts if isinstance(first, ast.Expr)}
     shown = room_of(module) == "cli"
-    for node in ast.walk(tree):
+    for node in nodes(module):
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and " " in text and (shown or id(node) not in docs):
             yield getattr(node, "lineno", 0), text

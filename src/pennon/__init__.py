@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
     from pennon.table import Table
     from pennon.table import open_table as open
+    from pennon.table.frames import Selection
     from pennon.table.merging import DeleteLike, InsertLike, MatchedLike, SourceLike
 
     __version__: str
@@ -115,6 +116,7 @@ __all__ = [
     "SearchOptions",
     "Segment",
     "SegmentUse",
+    "Selection",
     "Skipped",
     "SourceLike",
     "Subscription",
@@ -198,6 +200,7 @@ _MODULES = {
     "SearchOptions": "pennon.query.search.request",
     "Segment": "pennon.query.inventory",
     "SegmentUse": "pennon.query.search.explain",
+    "Selection": "pennon.table.frames",
     "Skipped": "pennon.query.catalog",
     "SourceLike": "pennon.table.merging",
     "Subscription": "pennon.events",

@@ -45,6 +45,7 @@ COMMANDS = {
     "plan_compact": "compact",
     "plan_catch_up": "catch-up",
     "plan_trim": "trim",
+    "plan_lookup_join": "lookup-join",
 }
 CHANGING = {
     *("create-index", "drop-index", "delete", "update", "merge", "optimize", "compact"),

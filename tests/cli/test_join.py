@@ -103,7 +103,7 @@ def test_rows_with_the_keys_of_another_table(tmp_path: Path) -> None:
     pennon.open(path, engine="local").create_index("id")
     pq.write_table(pa.table({"uid": [5, 299, 7, 999, None], "day": [5, 5, 3, 1, 1]}), asked)
     options = ("--on", "uid=id", "--on", "day", "--queries", asked, "-o", out, "--how", "left", "--filter", "v < 299")
-    planned = run("lookup-join", path, *options, "--dry-run", "--output", "json")
+    planned = run("lookup-join", path, *options, "--explain", "--output", "json")
     assert planned.exit_code == 0, planned.output
     plan = json.loads(planned.stdout)
     assert (plan["status"], plan["strategy"], plan["indices"]) == ("planned", "index", ["id_idx"])
@@ -115,7 +115,7 @@ def test_rows_with_the_keys_of_another_table(tmp_path: Path) -> None:
     assert found.column_names == ["uid", "day", "v"]
     rows = {row["uid"]: row["v"] for row in found.to_pylist()}
     assert rows == {5: 5, 299: None, 7: None, 999: None, None: None}
-    shown = run("lookup-join", path, *options, "--dry-run", "--keys", "1000")
+    shown = run("lookup-join", path, *options, "--explain", "--keys", "1000")
     assert "1,000 keys are a large share of 300 rows" in " ".join(shown.stdout.split())
     wrong = run("lookup-join", path, "--on", "nothing", "--queries", asked, "-o", str(tmp_path / "o.parquet"))
     assert (wrong.exit_code, "no column 'nothing'" in wrong.stderr) == (1, True)

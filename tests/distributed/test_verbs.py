@@ -76,6 +76,22 @@ def test_a_btree(uri: str, filter: str) -> None:
     assert table.count(filter) == len(full_scan(uri, filter))
 
 
+def test_a_lookup_join(spark: Any, uri: str) -> None:
+    """Through the index and the keys of the rows that it does not cover, and by reading the table."""
+    table = pennon.open(uri)
+    asked = pa.table({"number": np.arange(300), "uid": pa.array([*range(0, 2900, 10), *[None] * 10], pa.int64())})
+    df = spark.createDataFrame(asked, "number long, uid long").repartition(3)
+    live = {row["id"]: row["word"] for row in lance.dataset(uri).to_table(columns=["id", "word"]).to_pylist()}
+    expected = sorted((n, live.get(uid)) for n, uid in enumerate(asked["uid"].to_pylist()))
+    for keys in (None, 10**6):
+        plan = table.plan_lookup_join(df, {"uid": "id"}, "left", columns=["word"], keys=keys)
+        assert plan.uses_index == (keys is None)
+        assert plan.scanned_rows > 0
+        found = table.lookup_join(df, {"uid": "id"}, "left", columns=["word"], keys=keys).toArrow()
+        assert sorted(zip(found["number"].to_pylist(), found["word"].to_pylist(), strict=True)) == expected
+        assert table.lookup_join(df, {"uid": "id"}, "anti", keys=keys).count() == sum(w is None for _, w in expected)
+
+
 def test_a_vector_index(uri: str) -> None:
     table = pennon.open(uri)
     index = next(index for index in table.indices() if index.type == "IVF_PQ")

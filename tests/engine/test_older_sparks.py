@@ -46,7 +46,7 @@ def older(engine: SparkEngine) -> SparkEngine:
     """On the same session, as if its Spark were 3.5."""
     attached = SparkEngine.attach(engine.session)
     cluster: Any = attached._cluster  # pyright: ignore[reportPrivateUsage]
-    cluster._version = (3, 5)
+    cluster.version = (3, 5)
     return attached
 
 

@@ -258,6 +258,23 @@ def test_many_random_failures(
     assert killed >= 200
 
 
+@pytest.mark.heavy
+def test_a_thousand_batches_leave_few_segments(tmp_path: Path) -> None:
+    """By the upkeep of the stream alone; every row is found through the index, and once."""
+    uri = str(tmp_path / "t.lance")
+    commit(uri, 0)
+    pennon.open(uri, engine="local").create_index("id")
+    for batch in range(1, 1000):
+        commit(uri, batch, maintain="auto")
+    table = pennon.open(uri, engine="local")
+    [index] = table.indices()
+    assert len(index.segments) <= 12
+    assert not index.uncovered_fragments
+    assert len(lance.dataset(uri).get_fragments()) <= 100
+    assert ids(uri) == expected(1000)
+    assert table.scan("id IN (0, 3500, 6999)", ["id"])["id"].to_pylist() == [0, 3500, 6999]
+
+
 def lose_nothing(uri: str, rng: random.Random, batches: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Returns how often the stream was killed."""
     done = killed = 0

@@ -41,7 +41,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix="spark-classes-") as directory:
         made = Path(directory) / archive.name
-        os.environ[CLASS_ARCHIVE] = str(made)
+        os.environ |= {CLASS_ARCHIVE: str(made), "PENNON_IN_PROCESS_BYTES": "0"}
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         _load_classes(Path(directory))
         # A run without an archive is only slower.

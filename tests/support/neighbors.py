@@ -54,7 +54,11 @@ def brute_force(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Ids and distances of the k nearest rows that have a distance at all."""
     dataset = lance.dataset(uri, version=version)
-    table = dataset.to_table(columns=["id", "v"], filter=filter)
+    return brute_force_over(dataset.to_table(columns=["id", "v"], filter=filter), query, k, metric)
+
+
+def brute_force_over(table: pa.Table, query: np.ndarray, k: int, metric: str = "l2") -> tuple[np.ndarray, np.ndarray]:
+    """The same over the rows of a table in memory."""
     lists = table["v"].combine_chunks()
     vectors, whole = to_matrix(lists)
     wide, query = vectors.astype(np.float64), query.astype(np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -18,6 +19,7 @@ from pennon.cli.command import verb
 from pennon.cli.options import listener
 from pennon.errors import InvalidArgument
 from pennon.format.append import create_table
+from pennon.jobs.shared.placement import VARIABLE
 from pennon.query.search.request import SearchOptions
 from pennon.table import open_table
 from pennon.wording import human_bytes
@@ -44,6 +46,7 @@ def demo(rows: int, keep: str | None) -> None:
     if any(table.exists() for table in tables):
         raise InvalidArgument(f"{directory} holds the tables of a demo already", "Name another folder, or remove them")
     events_uri, articles_uri = map(str, tables)
+    os.environ[VARIABLE] = "0"  # what is shown is a build on Spark, however small the table
     try:
         _show_btree(events_uri, rows)
         show()

@@ -13,7 +13,7 @@ from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.completion import complete_address, complete_column, complete_index
 from pennon.cli.errors import settings_of
-from pennon.cli.options import dry_run_option, names, on_table, output_option
+from pennon.cli.options import names, on_table, output_option
 from pennon.cli.text import options_of_words, text_columns
 from pennon.engine import require_spark
 from pennon.engine.failures import task_failed
@@ -147,7 +147,7 @@ def text_join(
     "--on", required=True, multiple=True, metavar="COLUMN", help="Key of both tables, or OTHER=COLUMN; repeat for more."
 )
 @click.option("--keys", type=int, help="About how many different keys the other table has, if known.")
-@dry_run_option
+@click.option("--explain", "explained", is_flag=True, help="Show how it would run, and stop.")
 def lookup_join(
     table: Table,
     queries: str,
@@ -155,7 +155,7 @@ def lookup_join(
     out: str,
     columns: str | None,
     output: str,
-    dry_run: bool,
+    explained: bool,
     **options: Any,
 ) -> None:
     """Find the rows of the table at URI that have the keys of another table, row by row, through indices where the key
@@ -164,7 +164,7 @@ def lookup_join(
     The other table and the result are Lance tables, or Parquet where their names end in .parquet.
     """
     pairs = dict(_pair(text) for text in on)
-    if dry_run:
+    if explained:
         engine = require_spark(table.engine, "lookup-join")
         rows = _read(engine.session, queries, settings_of().storage)
         plan = table.plan_lookup_join(rows, pairs, columns=names(columns), **options)

@@ -51,7 +51,7 @@ main.add_purpose(
     ListedVerb("text", "search-text", "Show the rows whose text matches a query best."),
     ListedVerb("text", "search-hybrid", "Show the rows that are best by vector and text."),
     ListedVerb("joins", "knn-join", "Find the nearest rows for every row of another table."),
-    ListedVerb("joins", "lookup-join", "Find the rows with the keys of every row of another table."),
+    ListedVerb("joins", "lookup-join", "Find the rows that have the keys of another table."),
     ListedVerb("joins", "text-join", "Find the best matches for every text of another table."),
 )
 main.add_purpose(

@@ -27,7 +27,7 @@ def choose_engine(
     progress: ProgressListener | None = None,
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Engine:
-    """Choose an engine without starting it. `around` wraps the tasks of a local engine."""
+    """Choose an engine without starting it. `around` wraps the tasks that run in this process."""
     if spark is not None and not is_session(spark):
         remedy = "Give a pyspark.sql.SparkSession, or leave it out to use the active one"
         raise InvalidArgument(f"spark= takes a Spark session, not {type(spark).__name__}", remedy)
@@ -37,7 +37,7 @@ def choose_engine(
         given = "engine=" if name else f"{VARIABLE}="
         raise InvalidArgument(f"unknown engine {given}{chosen!r}", f"Use {' or '.join(ENGINES)}")
     if chosen == SPARK:
-        return SparkEngine(spark, progress=progress)
+        return SparkEngine(spark, progress=progress, around=around)
     if spark is not None:
         raise InvalidArgument("engine='local' does not use a Spark session", "Leave out spark=, or use engine='spark'")
     return LocalEngine(progress=progress, around=around)

@@ -43,7 +43,7 @@ class Cluster:
         with spark_errors_translated(), _warnings_suppressed():
             self._spark = choose_session(given)
             self.embedded = is_embedded(self._spark)
-            self._version = min(version_of(self._spark.version), version_of(pyspark.__version__))
+            self.version = min(version_of(self._spark.version), version_of(pyspark.__version__))
 
     @property
     def session(self) -> SparkSession:
@@ -81,7 +81,7 @@ class Cluster:
     @cached_property
     def _block_session(self) -> SparkSession:
         """The session of Pennon's own frames."""
-        if self._version >= BYTES_PER_BATCH or is_connect(self._spark):
+        if self.version >= BYTES_PER_BATCH or is_connect(self._spark):
             return self._spark
         return session_for_blocks(self._spark)
 
@@ -92,7 +92,7 @@ class Cluster:
     def deliver(self, blocks: DataFrame, destinations: int) -> DataFrame:
         """Repartition: every block goes to the partition of its destination."""
         with spark_errors_translated():
-            if self._version < REPARTITION_BY_ID:
+            if self.version < REPARTITION_BY_ID:
                 return repartition_by_key(blocks, destinations)
             return blocks.repartitionById(destinations, "destination")
 

@@ -43,6 +43,11 @@ class Engine(Protocol):
         """The number of tasks that can run at once."""
         ...
 
+    @property
+    def in_process(self) -> Engine:
+        """An engine for small work, with the same listener: in threads of this process."""
+        ...
+
     def advice(self) -> list[str]:
         """Recommended settings with reasons. The engine never changes them."""
         ...

@@ -15,7 +15,8 @@ MORE_MEMORY = (
 )
 OTHER_PYTHON = (
     "Nothing was committed. Spark's workers use another Python than this one, or run on other machines: install the "
-    "missing module there, or set PYSPARK_PYTHON to the right Python before the session starts"
+    "missing module there, or set PYSPARK_PYTHON to the right Python before the session starts (for one that runs: "
+    "spark.conf.set('spark.sql.execution.pyspark.python', ...))"
 )
 
 # Errors that show that the driver's JVM ended during a job, for example because it ran out of memory.

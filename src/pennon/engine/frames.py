@@ -44,7 +44,7 @@ class MapRows:
 
 @dataclass(frozen=True)
 class MapTasks(Generic[T]):
-    """Tasks, each pickled by itself, to rows; the rows of the frame are their numbers."""
+    """Tasks, pickled one by one, to rows; the rows of the frame are their numbers."""
 
     function: Callable[[T], Batches]
     tasks: Sequence[bytes]

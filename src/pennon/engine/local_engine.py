@@ -56,6 +56,10 @@ class LocalEngine:
     def parallelism(self) -> int:
         return self._threads
 
+    @property
+    def in_process(self) -> LocalEngine:
+        return self
+
     def advice(self) -> list[str]:
         return []
 

@@ -33,6 +33,8 @@ class Speedup:
     gain: str
     # Useful only if no network is between the executors.
     local_only: bool = False
+    # The oldest Spark that has it.
+    since: tuple[int, int] = (3, 5)
 
 
 SPEEDUPS = (
@@ -41,6 +43,7 @@ SPEEDUPS = (
         "true",
         "false",
         "a third of the overhead of a Python task",
+        since=(4, 1),
     ),
     Speedup(
         "spark.python.worker.reuse",
@@ -53,6 +56,7 @@ SPEEDUPS = (
         "1m",
         "64m",
         "blocks reach the reducers in small batches that stay in the processor's cache",
+        since=(4, 1),
     ),
     Speedup(
         "spark.shuffle.sort.bypassMergeThreshold",
@@ -77,13 +81,16 @@ SPEEDUPS = (
 )
 
 
-def advice(setting: Callable[[str, str], str], master: str | None) -> list[str]:
-    """Recommendations for a session with these settings; `setting` takes a key and Spark's default for it."""
+def advice(setting: Callable[[str, str], str], master: str | None, version: tuple[int, int] | None = None) -> list[str]:
+    """Recommendations for a session with these settings; `setting` takes a key and Spark's default for it, `version` is
+    Spark's. Default: any version."""
     local = master is not None and master.startswith("local")
     advised = [
         f"{speedup.key}={speedup.value}: {speedup.gain}"
         for speedup in SPEEDUPS
-        if (local or not speedup.local_only) and _exceeds(setting(speedup.key, speedup.default), speedup.value)
+        if (local or not speedup.local_only)
+        and (version is None or version >= speedup.since)
+        and _exceeds(setting(speedup.key, speedup.default), speedup.value)
     ]
     if master is not None and re.fullmatch(r"local(\[(\d+|\*)\])?", master):
         advised.append(f"master local[N,{ATTEMPTS}]: with {master}, the first failure of a task fails its job")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 from pennon.engine.blocks import SPARK_SCHEMA
 from pennon.engine.engine import Exchanged, Sent
 from pennon.engine.frames import MapTasks, Message, Packed
+from pennon.engine.local_engine import LocalEngine
 from pennon.engine.progress import ProgressListener, watched
 from pennon.engine.settings import advice
 from pennon.engine.tasks import RESULT_SCHEMA, ReceiveBlocks, ReduceRows, RunTasks, SendBlocks, dumps
@@ -36,11 +37,18 @@ class SparkEngine:
     `PennonError`, and when it gives up, the failure is raised as `TaskFailed`.
     """
 
-    def __init__(self, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> None:
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        progress: ProgressListener | None = None,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         """Use the given session, else the active one, else an embedded local one that is started when the engine is
-        first used."""
+        first used. `around` wraps the tasks of small work in this process."""
         self._spark = spark
         self._progress = progress
+        self._around = around
 
     @classmethod
     def attach(cls, spark: SparkSession | None = None, *, progress: ProgressListener | None = None) -> SparkEngine:
@@ -68,6 +76,10 @@ class SparkEngine:
         return self._cluster.parallelism
 
     @property
+    def in_process(self) -> LocalEngine:
+        return LocalEngine(progress=self._progress, around=self._around)
+
+    @property
     def session(self) -> SparkSession:
         return self._cluster.session
 
@@ -78,7 +90,7 @@ class SparkEngine:
 
     def advice(self) -> list[str]:
         """Recommended settings for a session that Pennon was given, with reasons. The engine never changes them."""
-        return [] if self.embedded else advice(self._cluster.setting, self._cluster.master)
+        return [] if self.embedded else advice(self._cluster.setting, self._cluster.master, self._cluster.version)
 
     def stage(self, name: str, rows: int | None = None) -> AbstractContextManager[None]:
         return watched(self._progress, name, rows)

@@ -80,7 +80,7 @@ def _of(manifest: Manifest, transaction: Transaction | None) -> Added:
 
 
 def _merged(store: Store, version: int) -> Added:
-    """New columns of all fragments, as a rule; whoever commits it may add fragments as well."""
+    """New columns of all fragments, as a rule; the operation may add fragments as well."""
     before, after = _manifest(store, version - 1), _manifest(store, version)
     new = [(f.id, f.live_rows) for f in after.fragments.values() if f.id > before.max_fragment_id]
     return Added(version, tuple(new))

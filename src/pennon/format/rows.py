@@ -95,6 +95,14 @@ class RowReader:
                 if batch.num_rows:
                     yield stored_values(batch.column(0)), batch.column(ADDRESS).to_numpy()
 
+    def read_slice(self, part: ScanSlice, columns: list[str]) -> pa.Table:
+        """Stored columns of the live rows of a slice."""
+        chosen = [self._fragment(f) for f in part.fragments]
+        with self.reading_rows():
+            return self._rows.scanner(
+                columns=columns, fragments=chosen, offset=part.offset or None, limit=part.limit, use_scalar_index=False
+            ).to_table()
+
     def sample_slice(
         self, column: Column, part: ScanSlice, rows: int, seed: int, batch_rows: int = SCAN_BATCH
     ) -> Iterator[pa.Array]:

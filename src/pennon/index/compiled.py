@@ -34,13 +34,17 @@ MADE_U8, MADE_I32, MADE_I64 = uint8[::1], int32[::1], int64[::1]
 MADE_U32, MADE_U64, MADE_F32, MADE_FLAGS = uint32[::1], uint64[::1], float32[::1], boolean[::1]
 
 
-def compiled(*signatures: Any, fastmath: frozenset[str] = frozenset(), inline: bool = False) -> Callable[[F], F]:
+def compiled(
+    *signatures: Any, fastmath: frozenset[str] = frozenset(), inline: bool = False, raising: bool = True
+) -> Callable[[F], F]:
     """Compile a function for the given signatures, or without any for the types of its first call.
 
     Floats are added and rounded in the order that is written, except for what `fastmath` permits LLVM to change. With
     `inline` the code becomes a part of every kernel that calls it: arrays cost more to pass than small bodies to run.
+    Without `raising`, a division by zero gives what numpy has for it, and needs no check.
     """
     options: dict[str, Any] = {"nogil": True, "fastmath": set(fastmath), "forceinline": inline}
+    options["error_model"] = "python" if raising else "numpy"
 
     def compile_(function: F) -> F:
         kernel: Any

@@ -21,6 +21,8 @@ _WORD = 8
 # The largest number of rows out of order that is repaired by swapping pairs, and the number of attempts.
 _FEW = 1000
 _SWAP_PASSES = 3
+# All values are converted to Python's if at least one in this many is searched for.
+_LISTED_SHARE = 64
 
 
 def is_orderable(type_: pa.DataType) -> bool:
@@ -116,6 +118,12 @@ class SortedValues:
                 return self.keys.searchsorted(keys, "right" if len(keys) and right[0] else "left")
             return np.where(right, self.keys.searchsorted(keys, "right"), self.keys.searchsorted(keys, "left"))
         values, count = self._values, len(self)
+        if len(right) * _LISTED_SHARE > count:
+            # For many values it is faster to convert all values here once than some for each of those.
+            listed = values.to_pylist()
+            pairs = zip(wanted.values[first:last], right.tolist(), strict=True)
+            sought = ((bisect_right if after else bisect_left)(listed, value) for value, after in pairs)
+            return np.fromiter(sought, np.int64, len(right))
         found = [
             (bisect_right if after else bisect_left)(range(count), value, key=lambda i: values[i].as_py())
             for value, after in zip(wanted.values[first:last], right, strict=True)

@@ -18,6 +18,7 @@ from pennon.jobs.shared.arguments import check_at_least_one
 from pennon.jobs.shared.changes import AddSegment, check_name_free
 from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused
 from pennon.jobs.shared.commit import commit_change
+from pennon.jobs.shared.placement import placed
 
 
 def plan_index(
@@ -52,7 +53,7 @@ def create_index(
     check_name_free(snapshot, plan.name, (plan.field_id,))
     if not whole:
         _check_fits(snapshot, index_type, plan, replace)
-    segment = jobs_named(index_type).build(engine, snapshot, plan)
+    segment = jobs_named(index_type).build(placed(engine, plan), snapshot, plan)
     with delete_if_refused(snapshot, [segment]):
         committed = commit_change(snapshot, AddSegment(segment, replace_whole=whole, may_replace=replace))
     delete_abandoned_files(snapshot.store, segment)

@@ -216,7 +216,8 @@ class _Pass:
         figures = {"indices_due": len(plan.due), "rows_due": sum(step.rows for step in plan.due)}
 
         def run() -> Outcome:
-            planned = plan_optimize(PlanContext.of(self.engine, self.snapshot, self.memory_bytes))
+            started = PlanContext.of if plan.needs_engine else PlanContext.without_starting
+            planned = plan_optimize(started(self.engine, self.snapshot, self.memory_bytes))
             self.snapshot = optimize(self.engine, self.snapshot, planned, self.memory_bytes)
             rows = sum(step.rows for step in planned.due)
             done = f"{plural(len(planned.due), 'index', 'indices')} optimized, {rows:,} rows written"

@@ -36,7 +36,7 @@ STREAM_READING = ("starting_version", "max_versions_per_trigger", "max_rows_per_
 STREAM_WRITING = ("maintain", "unknown_batch")
 # Spark passes these to sinks of streams.
 SPARK_STREAM = ("checkpointlocation", "queryname")
-# Where a stream may start, besides the number of a version.
+# Where a stream may start, other than at the number of a version.
 LATEST, SNAPSHOT = "latest", "snapshot"
 # Batches of a stream between two upkeeps of the indices.
 MAINTAIN_EVERY = 20

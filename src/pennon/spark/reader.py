@@ -62,8 +62,8 @@ class PennonReader(DataSourceReader):
 
     It takes no filters from Spark (`pushFilters`). Spark (at least up to 4.3) keeps the reader that was given the
     filters of one query with the relation of the DataFrame (`PythonDataSourceV2.setReadInfo`), and the next query of
-    that DataFrame, or the other side of a join with itself, reads the same rows without asking the source. Nothing
-    that `partitions` or `read` receive tells to which query they belong.
+    that DataFrame, or the other side of a join with itself, reads the same rows without another call to the source.
+    `partitions` and `read` receive nothing that identifies the query.
     """
 
     def __init__(self, plan: ReadPlan) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as st
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 
-from pennon.errors import InvalidArgument
+from pennon.errors import InvalidArgument, SparkUnavailable
 from pennon.events import EventKind
 from pennon.format.append import Target, delete_rows, write_rows
 from pennon.format.streamed_batches import Batch
@@ -23,6 +24,12 @@ from pennon.spark.options import StreamOptions
 from pennon.spark.types import cast_batch
 from pennon.spark.upkeep import keep_up
 from pennon.spark.writer import commit_write, log_write, plan_append
+
+# Spark 4.0 has only streams of single rows.
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as _ArrowWriter
+except ImportError:
+    _ArrowWriter: Any = object
 
 # Spark's local property of every job of a streaming query.
 QUERY_ID = "sql.streaming.queryId"
@@ -37,7 +44,7 @@ class StreamWritten(WriterCommitMessage):
     query: str | None
 
 
-class PennonStreamWriter(DataSourceStreamArrowWriter):
+class PennonStreamWriter(_ArrowWriter):
     """Spark makes one for the tasks of each batch, and another for its commit."""
 
     def __init__(self, target: Target, options: StreamOptions) -> None:
@@ -79,6 +86,8 @@ class PennonStreamWriter(DataSourceStreamArrowWriter):
 
 def plan_stream(options: StreamOptions, schema: st.StructType, overwrite: bool) -> PennonStreamWriter:
     """The writer of a stream. A table that does not exist is created without rows, so that every batch is an append."""
+    if _ArrowWriter is object:
+        raise SparkUnavailable("streams that write need Spark 4.1 or newer", "Write from foreachBatch")
     if overwrite:
         raise InvalidArgument(
             'a stream appends to a Lance table, and outputMode("complete") replaces it',

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-from pennon.errors import PennonError
 from pennon.format.store import Location
 from pennon.jobs.maintain import MaintenancePolicy
 from pennon.table import open_table
@@ -20,5 +19,5 @@ def keep_up(location: Location) -> None:
     try:
         table = open_table(location.uri, storage_options=location.storage_options, engine="local", progress=False)
         LOG.info("upkeep of a stream: %s", table.maintain(POLICY))
-    except PennonError as error:
+    except Exception as error:  # noqa: BLE001  an error would fail a batch that is committed
         LOG.warning("upkeep of %s failed, and is due again later: %s", location.shown, error)

@@ -15,6 +15,7 @@ from pennon.jobs.drop_index import DropPlan, drop_index, plan_drop
 from pennon.jobs.kinds import BuildPlan
 from pennon.jobs.results import IndexResult, UpdateResult
 from pennon.jobs.shared.budget import task_memory
+from pennon.jobs.shared.placement import in_process
 from pennon.jobs.update_column import ColumnUpdate, UpdatePlan, count_update, update_column
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.table.arguments import check_flags, check_texts, ids_of
@@ -160,7 +161,7 @@ class BuildVerbs(TableHandle):
         if dry_run:
             return plan
         self._move_to(snapshot)
-        if self._learns_parallelism():
+        if not in_process(plan) and self._learns_parallelism():
             # The first plan only checked the input, before Spark was started; this one knows the cluster.
             plan = planned()
         whole = fragment_ids is None

@@ -33,7 +33,7 @@ class FrameVerbs(QueryVerbs):
         rows_per_partition: int | None = None,
     ) -> DataFrame:
         """The rows of this version that a filter selects, as a Spark DataFrame. Indices find them now, and tasks read
-        only those, and only the named columns, whatever is done with the DataFrame later.
+        only those, and only the named columns.
 
         Args:
             filter: SQL text, or a pyarrow expression. Default: every row.

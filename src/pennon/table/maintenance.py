@@ -123,7 +123,7 @@ class MaintenanceVerbs(TableHandle):
         if dry_run:
             return plan
         self._move_to(snapshot)
-        if plan.due and self._learns_parallelism():
+        if plan.needs_engine and self._learns_parallelism():
             # The first plan found what is due before Spark was started; this one knows the cluster.
             plan = planned(PlanContext.of(self._engine, snapshot, memory))
         self._move_to(optimize(self._engine, snapshot, plan, memory))

@@ -17,7 +17,7 @@ import pytest
 
 import pennon
 from pennon.engine import SparkEngine
-from pennon.engine.frames import spark_schema
+from pennon.engine.frames import frame_schema
 from pennon.errors import ColumnNotFound, InvalidArgument, InvalidFilter, SparkUnavailable, UnsupportedColumn
 from pennon.jobs.lookup_join.plan import KEY_COST, WAYS
 from pennon.testing.engines import in_process
@@ -82,7 +82,7 @@ def asked(spark: Any, name: str, seed: int, rows: int = 90) -> Any:
 def frame_of(spark: Any, columns: dict[str, Any]) -> Any:
     """Timestamps without a zone stay without one."""
     table = pa.table(columns)
-    return spark.createDataFrame(table, spark_schema(table.schema))
+    return spark.createDataFrame(table, frame_schema(table.schema))
 
 
 def rows_of(frame: Any) -> Counter[Any]:
@@ -253,7 +253,7 @@ def test_plans(spark: Any, tmp_path: Path) -> None:
         "  filter   g > 1, checked on the rows found",
         f"  index    k_idx on k: {covered} rows in {len(plan.covered)} fragments",
         f"  read     the keys of {rest} rows that no index covers, once",
-        f"  tasks    {plan.tasks} tasks by ranges of k, 1 that read keys",
+        f"  tasks    {plan.tasks} tasks by ranges of k, 1 to read keys",
         f"  memory   256.0 MiB a task, {plan.block_rows:,} rows at once",
     ]
     assert plan.to_dict() | {"lookup_tasks": 0, "table": "", "version": 0} == {

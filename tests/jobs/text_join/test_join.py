@@ -16,6 +16,7 @@ from pennon.jobs.shared.frame_join import added_columns
 from pennon.jobs.text_join.join import plan_text_join, search, with_columns
 from pennon.query.text.request import SCORE, TextRequest, words_of
 from tests.index.inverted.corpus import COLUMN, documents, vocabulary
+from tests.support.frames import frame_of, rows_of
 
 WORDS = [word for word in vocabulary(3, 250) if word.isascii()]
 QUERIES = [f"{WORDS[n]} {WORDS[2 * n]}" for n in range(20)]
@@ -110,11 +111,11 @@ def test_the_version_is_that_of_the_plan(uri: str) -> None:
 
 
 def test_on_spark(spark: Any, uri: str) -> None:
-    frame = spark.createDataFrame(ASKED).repartition(3)
+    frame = frame_of(spark, ASKED).repartition(3)
     table = pennon.open(uri)
     joined = table.text_join(frame, COLUMN, "q", 4, columns=["id", "_rowid"], filter="id > 20", prefix="t_")
     assert joined.columns == ["number", "q", "_rank", SCORE, "t_id", "t__rowid"]
-    found = joined.orderBy("number", "_rank").toArrow()
+    found = rows_of(joined.orderBy("number", "_rank"))
     check(
         list(zip(*(found[name].to_pylist() for name in ("number", "_rank", SCORE, "t_id")), strict=True)),
         one_by_one(uri, ASKED, 4, filter="id > 20"),
@@ -147,7 +148,7 @@ def test_on_spark(spark: Any, uri: str) -> None:
 def test_errors_come_before_spark_works(
     spark: Any, uri: str, arguments: tuple[Any, ...], options: dict[str, Any], error: Any, problem: str
 ) -> None:
-    frame, table = spark.createDataFrame(ASKED), pennon.open(uri)
+    frame, table = frame_of(spark, ASKED), pennon.open(uri)
     if error is None:
         table.text_join(frame, *arguments, **options)
         return
@@ -156,7 +157,7 @@ def test_errors_come_before_spark_works(
 
 
 def test_columns_of_both_sides_have_different_names(spark: Any, uri: str) -> None:
-    frame = spark.createDataFrame(ASKED).withColumnRenamed("q", COLUMN.upper())
+    frame = frame_of(spark, ASKED).withColumnRenamed("q", COLUMN.upper())
     with pytest.raises(InvalidArgument, match=f"two columns '{COLUMN.upper()}'"):
         pennon.open(uri).text_join(frame, COLUMN, COLUMN.upper())
     assert pennon.open(uri).text_join(frame, COLUMN, COLUMN.upper(), prefix="t_").columns[-1] == f"t_{COLUMN}"

@@ -19,6 +19,8 @@ Keys = npt.NDArray[np.uint32]
 BITS = 16
 QUANTILES = 1025
 SAMPLED = 1 << 16
+# Rows whose keys are computed together.
+ROWS_AT_ONCE = 1 << 14
 # Beyond this the differences of doubles overflow; infinity is as good as this.
 FARTHEST = 1e300
 
@@ -38,10 +40,22 @@ class Curve:
         return cls((axes[0][0], axes[1][0]), (axes[0][1], axes[1][1]))
 
     def keys(self, boxes: Boxes) -> Keys:
-        """The place of each box on the curve, by its center."""
-        centers = _centers(boxes)
-        x, y = (np.interp(centers[:, at], self.edges[at], self.cells[at]).astype(np.uint32) for at in range(2))
-        return _hilbert(x, y)
+        """The place of each box on the curve, by its center. Some rows at a time stay in the processor's cache."""
+        keys = np.empty(len(boxes), dtype=np.uint32)
+        for start in range(0, len(boxes), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            centers = _centers(boxes[rows])
+            x, y = (np.interp(centers[:, at], self.edges[at], self.cells[at]).astype(np.uint32) for at in range(2))
+            keys[rows] = _hilbert(x, y)
+        return keys
+
+
+def order_of(keys: Keys) -> npt.NDArray[np.int64]:
+    """The places of up to 2**32 keys in ascending order, of equal ones the first first. Numbers that are sorted
+    themselves are sorted several times as fast as their places."""
+    numbered = keys.astype(np.uint64) << np.uint64(32) | np.arange(len(keys), dtype=np.uint64)
+    numbered.sort()
+    return (numbered & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,15 +98,17 @@ def _axis(values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], npt
 
 
 def _hilbert(x: Keys, y: Keys) -> Keys:
-    """The distance along the curve of the cells (x, y), level by level from the largest squares."""
-    keys = np.zeros(len(x), dtype=np.uint32)
-    x, y = x.copy(), y.copy()
+    """The distance along the curve of the cells (x, y), level by level from the largest squares. Overwrites both."""
+    keys, one = np.zeros(len(x), dtype=np.uint32), np.uint32(1)
     for bit in range(BITS - 1, -1, -1):
-        right, upper = (x >> np.uint32(bit)) & np.uint32(1), (y >> np.uint32(bit)) & np.uint32(1)
+        right, upper = (x >> np.uint32(bit)) & one, (y >> np.uint32(bit)) & one
         keys |= ((np.uint32(3) * right) ^ upper) << np.uint32(2 * bit)
-        # The lower squares are turned: mirrored, if they are to the right, and transposed.
-        lower = upper == 0
-        mirrored = lower & (right == 1)
-        x[mirrored], y[mirrored] = ~x[mirrored], ~y[mirrored]
-        x[lower], y[lower] = y[lower], x[lower]
+        # The lower squares are turned: mirrored, if they are to the right, and transposed. Masks are all bits or none.
+        lower = upper - one
+        mirrored = lower & (np.uint32(0) - right)
+        x ^= mirrored
+        y ^= mirrored
+        exchanged = (x ^ y) & lower
+        x ^= exchanged
+        y ^= exchanged
     return keys

@@ -83,6 +83,11 @@ class ZoneLayout(Protocol):
         """The details in the manifest."""
         ...
 
+    @property
+    def work(self) -> int:
+        """What is done with a byte of the column, in comparison with a zone map."""
+        ...
+
     def zone_bytes(self, value_bytes: int) -> int:
         """The approximate size of a zone in the file."""
         ...
@@ -108,6 +113,10 @@ class ZoneMapLayout:
 
     def details(self) -> bytes:
         return ZoneMapDetails(self.rows_per_zone, self.use_seeds, has_null_bitmap=True).to_bytes()
+
+    @property
+    def work(self) -> int:
+        return 1
 
     def zone_bytes(self, value_bytes: int) -> int:
         return _ZONE_BYTES + 2 * value_bytes
@@ -145,6 +154,10 @@ class BloomLayout:
 
     def details(self) -> bytes:
         return b""
+
+    @property
+    def work(self) -> int:
+        return 3
 
     def zone_bytes(self, value_bytes: int) -> int:
         return _ZONE_BYTES + filter_bytes(self.items, self.probability)

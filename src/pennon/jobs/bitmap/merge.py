@@ -24,6 +24,7 @@ from pennon.index.bitmap.row_map import EMPTY_MAP, Remap
 from pennon.index.bitmap.stored import StoredSource
 from pennon.jobs.bitmap.parts import Part, WrittenSegment, finish, read_part, write_part, write_segment
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.wording import plural
@@ -35,7 +36,7 @@ WORKING_BYTES = 192 << 20
 
 
 @dataclass(frozen=True)
-class BitmapMerge:
+class BitmapMerge(Placed):
     """The plan of a merge."""
 
     remap_plan: RemapPlan
@@ -52,6 +53,10 @@ class BitmapMerge:
     @property
     def where(self) -> str:
         return f"index {self.name!r} of {self.remap_plan.pin.location.shown}"
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

@@ -16,6 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.bitmap.kind import BitmapKind
 from pennon.index.value_order import exchange_type
 from pennon.jobs.kinds import BuildRequest
+from pennon.jobs.shared.placement import Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural
@@ -32,7 +33,7 @@ MAP_BYTES, ID_BYTES = 30, 2
 
 
 @dataclass(frozen=True)
-class BitmapPlan(Displayed):
+class BitmapPlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -67,6 +68,10 @@ class BitmapPlan(Displayed):
     @property
     def tasks(self) -> int:
         return len(self.slices)
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 8 * self.rows * self.row_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

@@ -16,6 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.options import BTree
 from pennon.index.value_order import has_keys
+from pennon.jobs.shared.placement import Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural
@@ -37,7 +38,7 @@ ROWS_PER_BLOCK = 16_384
 
 
 @dataclass(frozen=True)
-class BTreePlan(Displayed):
+class BTreePlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -66,6 +67,10 @@ class BTreePlan(Displayed):
         """Whether map tasks sort, so that reducers only merge. Comparing strings is so expensive that they are sorted
         once, by the reducer; to find their range they are compared with every boundary, so there must be few."""
         return has_keys(self.value_type) or self.ranges > MOST_COMPARED
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 8 * self.rows * self.row_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

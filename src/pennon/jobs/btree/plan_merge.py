@@ -21,6 +21,7 @@ from pennon.index.btree.row_sequence import Border, Stretch
 from pennon.index.btree.row_sequence import Sequence as RowSequence
 from pennon.index.value_order import SortedValues, argsort, has_keys, same_value
 from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, MERGE_COPIES, RANGES_PER_CORE, SAMPLES_PER_RANGE, SORT_COPIES
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves
@@ -50,7 +51,7 @@ class MergeRange:
 
 
 @dataclass(frozen=True)
-class BTreeMerge:
+class BTreeMerge(Placed):
     """The plan of a merge. Rows are estimates, rather too high."""
 
     remap_plan: RemapPlan
@@ -84,6 +85,10 @@ class BTreeMerge:
     def copied_ranges(self) -> int:
         """The minimum number of copied ranges."""
         return sum(part.is_untouched for part in self.ranges)
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

@@ -21,6 +21,7 @@ from pennon.index.inverted.analysis.column_types import document_kind
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.kind import INDEX_VERSION, INVERTED
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural
@@ -83,7 +84,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class InvertedPlan(Displayed):
+class InvertedPlan(Displayed, Placed):
     """What a build will do, known before it does anything."""
 
     target: Target
@@ -110,6 +111,10 @@ class InvertedPlan(Displayed):
     @property
     def index_bytes(self) -> int:
         return self.target.file_bytes(self.rows)
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 24 * self.rows * self.target.value_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

@@ -16,6 +16,7 @@ from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.files import PartitionFiles, SegmentMetadata
 from pennon.index.inverted.kind import INVERTED
 from pennon.jobs.inverted.plan import MERGED_SHARE
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.wording import plural
@@ -30,7 +31,7 @@ class SourcePartition:
 
 
 @dataclass(frozen=True)
-class InvertedMerge:
+class InvertedMerge(Placed):
     """What a merge will do, known before it does anything."""
 
     name: str
@@ -57,6 +58,10 @@ class InvertedMerge:
     @property
     def tasks(self) -> int:
         return len(self.groups)
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

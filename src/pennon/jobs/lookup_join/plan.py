@@ -119,13 +119,13 @@ class LookupJoinPlan(Displayed):
             lines.append(f"  filter   {request.filter}, checked on the rows found")
         if not self.uses_index:
             lines.append(f"  read     {plural(self.scanned_rows, 'row')}, and join them on Spark: {self.reason}")
-            return in_lines([*lines, f"  tasks    {plural(len(self.scans), 'task')} that read, then Spark's own"])
+            return in_lines([*lines, f"  tasks    {plural(len(self.scans), 'task')} to read, then Spark's own"])
         names = joined_names([f"{name} on {column}" for column, name in self.indices])
         lines.append(f"  index    {names}: {plural(self.covered_rows, 'row')} in {_fragments(self.covered)}")
         if self.scanned_rows:
             lines.append(f"  read     the keys of {plural(self.scanned_rows, 'row')} that no index covers, once")
         tasks = f"{plural(self.tasks, 'task')} by ranges of {request.on[self.by][1]}"
-        lines.append(f"  tasks    {tasks}{f', {len(self.scans)} that read keys' if self.scans else ''}")
+        lines.append(f"  tasks    {tasks}{f', {len(self.scans)} to read keys' if self.scans else ''}")
         lines.append(f"  memory   {human_bytes(self.memory_bytes)} a task, {plural(self.block_rows, 'row')} at once")
         return in_lines(lines)
 

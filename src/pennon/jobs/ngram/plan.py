@@ -18,6 +18,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.ngram.kind import NGRAM
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text, merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
@@ -35,7 +36,7 @@ SAMPLE_ROWS = 2000
 
 
 @dataclass(frozen=True)
-class NGramPlan(Displayed):
+class NGramPlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -65,6 +66,10 @@ class NGramPlan(Displayed):
         return int(self.memory_bytes * COLLECTED_SHARE)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 24 * self.text_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task."""
         return min(self.memory_bytes, 12 * self.text_bytes // self.tasks + (64 << 20))
@@ -83,7 +88,7 @@ class NGramPlan(Displayed):
 
 
 @dataclass(frozen=True)
-class NGramMerge:
+class NGramMerge(Placed):
     """The plan of a merge."""
 
     remap_plan: RemapPlan
@@ -100,6 +105,10 @@ class NGramMerge:
     @property
     def tasks(self) -> int:
         return self.ranges
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

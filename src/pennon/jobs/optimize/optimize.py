@@ -19,6 +19,7 @@ from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.changes import ReplaceSegments
 from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused, delete_segment_files
 from pennon.jobs.shared.commit import commit_change
+from pennon.jobs.shared.placement import placed
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.shared.rewrite import plan_merge
 from pennon.work import working
@@ -31,9 +32,10 @@ def optimize(engine: Engine, snapshot: Snapshot, plan: OptimizePlan, memory_byte
         CommitConflict: other writers made the change of an index impossible; those before it are committed.
     """
     newest = snapshot
+    started = PlanContext.of if plan.needs_engine else PlanContext.without_starting
     for step in plan.due:
         with working(step.name):
-            written = _write(engine, PlanContext.of(engine, snapshot, memory_bytes), step)
+            written = _write(engine, started(engine, snapshot, memory_bytes), step)
         with delete_if_refused(snapshot, written):
             newest = commit_change(snapshot, ReplaceSegments.of(step.name, written, step.leaving))
         for segment in written:
@@ -45,7 +47,7 @@ def _write(engine: Engine, context: PlanContext, step: IndexStep) -> list[IndexS
     """The new segment; none where damaged segments leave that covered nothing."""
     jobs = jobs_of(step.like)
     if step.merge is None:
-        return [jobs.build(engine, context.snapshot, step.build)] if step.build else []
+        return [jobs.build(placed(engine, step.build), context.snapshot, step.build)] if step.build else []
     try:
         return [_merge(engine, context, step, step.merge)]
     except DamagedFile as error:
@@ -55,16 +57,17 @@ def _write(engine: Engine, context: PlanContext, step: IndexStep) -> list[IndexS
             stacklevel=2,
         )
         plan = jobs.plan_like(context, step.like, step.fragments, retrain=False)
-        return [jobs.build(engine, context.snapshot, plan)]
+        return [jobs.build(placed(engine, plan), context.snapshot, plan)]
 
 
 def _merge(engine: Engine, context: PlanContext, step: IndexStep, estimate: MergePlan) -> IndexSegment:
     jobs, snapshot = jobs_of(step.like), context.snapshot
     if step.build is None:
-        return jobs.merge(engine, snapshot, estimate)
-    delta = jobs.build(engine, snapshot, step.build)
+        return jobs.merge(placed(engine, estimate), snapshot, estimate)
+    delta = jobs.build(placed(engine, step.build), snapshot, step.build)
     try:
         sources = [*step.merged, MergeSource(delta, FrozenBitMap(step.new))]
-        return jobs.merge(engine, snapshot, plan_merge(context, sources, rebalance=step.rebalanced))
+        plan = plan_merge(context, sources, rebalance=step.rebalanced)
+        return jobs.merge(placed(engine, plan), snapshot, plan)
     finally:
         delete_segment_files(snapshot.store, delta)

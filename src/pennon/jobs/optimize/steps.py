@@ -9,6 +9,7 @@ from pyroaring import BitMap
 from pennon.display import Displayed
 from pennon.format.index_metadata import IndexSegment
 from pennon.jobs.kinds import BuildPlan, MergePlan, WorkPlan
+from pennon.jobs.shared.placement import in_process, place_of
 from pennon.jobs.shared.remap import MergeSource
 from pennon.wording import human_bytes, in_line, in_lines, plural
 
@@ -119,6 +120,11 @@ class OptimizePlan(Displayed):
         return tuple(step for step in self.steps if step.due)
 
     @property
+    def needs_engine(self) -> bool:
+        """Whether a step is too large for this process."""
+        return any(not in_process(plan) for step in self.due for plan in (step.build, step.merge) if plan)
+
+    @property
     def skipped(self) -> tuple[IndexStep, ...]:
         """Indices of kinds that Pennon does not support."""
         return tuple(step for step in self.steps if step.skipped)
@@ -133,4 +139,4 @@ class OptimizePlan(Displayed):
 def _work(plan: WorkPlan, about: str) -> str:
     rows, tasks = plural(plan.rows, "row"), plural(plan.tasks, "task")
     memory, size = human_bytes(plan.task_memory_bytes), human_bytes(plan.index_bytes)
-    return f"{about}{rows} in {tasks}, about {memory} a task, files of about {size}"
+    return f"{about}{rows} in {tasks}, about {memory} a task, files of about {size}{place_of(plan)}"

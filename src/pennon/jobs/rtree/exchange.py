@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pennon.format.addresses import Addresses
 from pennon.format.row_set import RowSet
-from pennon.index.rtree.curve import Curve, CurveRanges
+from pennon.index.rtree.curve import Curve, CurveRanges, order_of
 from pennon.index.rtree.geometries import BOUNDS, Leaves
 
 SCHEMA = pa.schema([("key", pa.uint32()), *((name, pa.float64()) for name in BOUNDS), ("id", pa.uint64())])
@@ -40,14 +40,14 @@ def sorted_runs(leaves: Iterable[Leaves], run_rows: int, curve: Curve | None = N
     runs, one after another: any order is valid, and memory is not."""
     for some in _grouped(leaves, run_rows):
         curve = curve or Curve.of(some.boxes)
-        yield some.take(np.argsort(curve.keys(some.boxes), kind="stable"))
+        yield some.take(order_of(curve.keys(some.boxes)))
 
 
 def send_leaves(leaves: Iterable[Leaves], run_rows: int, ranges: CurveRanges) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Boxes as batches by the number of their range."""
     for some in _grouped(leaves, run_rows):
         keys = ranges.curve.keys(some.boxes)
-        order = np.argsort(keys, kind="stable")
+        order = order_of(keys)
         keys, ordered = keys[order], some.take(order)
         for number, start, stop in ranges.edges(keys):
             yield number, _batch(keys[start:stop], ordered.take(slice(start, stop)))
@@ -98,5 +98,5 @@ def _batch(keys: np.ndarray, leaves: Leaves) -> pa.RecordBatch:
 
 def _in_order(batches: list[pa.RecordBatch]) -> Leaves:
     keys, *bounds, ids = (np.concatenate([batch.column(at).to_numpy() for batch in batches]) for at in range(6))
-    order = np.argsort(keys, kind="stable")
+    order = order_of(keys)
     return Leaves(np.stack([bound[order] for bound in bounds], axis=1), ids[order])

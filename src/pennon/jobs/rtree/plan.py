@@ -14,6 +14,7 @@ from pennon.index.rtree.kind import RTREE
 from pennon.index.rtree.options import RTree
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import build_fields, build_text, line, merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
@@ -33,7 +34,7 @@ MEASURED_ROWS = 200
 
 
 @dataclass(frozen=True)
-class RTreePlan(Displayed):
+class RTreePlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -60,6 +61,10 @@ class RTreePlan(Displayed):
     @property
     def tasks(self) -> int:
         return len(self.slices)
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, 8 * self.geometry_bytes)
 
     @property
     def task_memory_bytes(self) -> int:
@@ -100,7 +105,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class RTreeMerge:
+class RTreeMerge(Placed):
     """The plan of a merge. The rows of one source are streamed in their order; those of several are sorted."""
 
     remap_plan: RemapPlan
@@ -126,6 +131,10 @@ class RTreeMerge:
     @property
     def index_bytes(self) -> int:
         return self.rows * ROW_BYTES
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:

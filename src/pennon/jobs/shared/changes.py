@@ -8,7 +8,7 @@ from typing import Protocol
 
 from pyroaring import BitMap
 
-from pennon.errors import CommitConflict, IndexNotFound, InvalidArgument
+from pennon.errors import CommitConflict, IndexExists, IndexNotFound, InvalidArgument
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage, trusted_coverage
@@ -51,7 +51,8 @@ class SegmentChange:
 @dataclass(frozen=True)
 class AddSegment:
     """Add a segment: in place of the whole index of that name, or next to the segments it does not overlap. Segments
-    that it covers are removed, unless `may_replace` is False."""
+    that it covers are removed, unless `may_replace` is False: then they are an error, also if another writer has
+    committed them since the build began."""
 
     segment: IndexSegment
     replace_whole: bool
@@ -62,6 +63,10 @@ class AddSegment:
         same_name = [s for s in base.manifest.user_segments if s.name == segment.name]
         check_name_free(base, segment.name, segment.fields)
         if self.replace_whole:
+            if same_name and not self.may_replace:
+                raise IndexExists(
+                    f"table {base.uri} has an index {segment.name!r} already", "Choose another name, or replace=True"
+                )
             return SegmentChange((segment,), tuple(same_name))
         reuse = read_fragment_reuse(base)
         leaving = tuple(other for other in same_name if self._replaces(base, other, reuse))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import ZoneLayout
 from pennon.jobs.shared.arguments import check_at_least_one
+from pennon.jobs.shared.placement import Effort, Placed, in_process
 from pennon.jobs.shared.plan_display import build_fields, build_text, line
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, chosen_fragments, cut_slices, whole_waves
 from pennon.wording import plural
@@ -54,7 +55,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class ZonesPlan(Displayed):
+class ZonesPlan(Displayed, Placed):
     """The plan of a build."""
 
     target: Target
@@ -87,6 +88,10 @@ class ZonesPlan(Displayed):
         return self.target.file_bytes(self.rows)
 
     @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, self.rows * self.target.value_bytes * self.target.layout.work)
+
+    @property
     def task_memory_bytes(self) -> int:
         return self.target.task_memory_bytes
 
@@ -117,7 +122,11 @@ def plan_zones(
     fragments = chosen_fragments(snapshot, fragment_ids)
     target = plan_target(snapshot, column, kind, layout, fragments, name or f"{column_path}_idx", memory_bytes)
     slices = zone_slices(fragments, layout.rows_per_zone, parallelism, rows_per_task)
-    return ZonesPlan(target, tuple(f.id for f in fragments), sum(f.live_rows for f in fragments), slices)
+    plan = ZonesPlan(target, tuple(f.id for f in fragments), sum(f.live_rows for f in fragments), slices)
+    if rows_per_task is None and in_process(plan):
+        # One task writes the file itself; parts would have to be joined. The scan has threads of its own.
+        return replace(plan, slices=(ScanSlice(plan.fragments),))
+    return plan
 
 
 def plan_target(

@@ -21,6 +21,7 @@ from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import read_address_map
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import Part, ZoneLayout
+from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.zones.plan import Target, plan_target, zone_slices
@@ -37,7 +38,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class ZonesMerge:
+class ZonesMerge(Placed):
     """The plan of a merge."""
 
     target: Target
@@ -68,6 +69,10 @@ class ZonesMerge:
     @property
     def index_bytes(self) -> int:
         return self.target.file_bytes(self.rows)
+
+    @property
+    def work(self) -> Effort:
+        return Effort(self.pin.location, (self.index_bytes + self.read_rows * self.target.value_bytes) * MERGE_WEIGHT)
 
     @property
     def task_memory_bytes(self) -> int:

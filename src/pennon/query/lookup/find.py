@@ -1,7 +1,7 @@
 """Finds the rows of a table whose key columns equal given keys, as a scan would.
 
 Fragments that an index covers are answered through it, and the others are scanned. A job that looks up many blocks of
-keys asks for the covered fragments only (`Coverage`), reads the keys of the others once (`Lookup.scan_keys`), and holds
+keys requests the covered fragments only (`Coverage`), reads the keys of the others once (`Lookup.scan_keys`), and holds
 them (`HeldKeys`).
 """
 
@@ -67,7 +67,7 @@ class Lookup:
         catalog: the indices of the version.
         on: the key columns, by path.
         columns: the columns to return for each row found; `_rowid` and `_rowaddr` are possible.
-        filter: SQL that rows must satisfy besides.
+        filter: SQL that rows must satisfy as well.
         float_bits: compare floats by their bits, as pylance's `merge_insert` does; else NaN equals NaN and -0.0 equals
             0.0, as in Spark's joins.
 

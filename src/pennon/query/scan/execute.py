@@ -18,6 +18,7 @@ from pennon.format.store import translate_panics, translate_read_errors
 from pennon.query.catalog import Catalog
 from pennon.query.filter.predicate import Node
 from pennon.query.filter.reading import read_filter
+from pennon.query.scan.checked_range import checked_range
 from pennon.query.scan.planner import Answer, Planner
 from pennon.query.scan.request import ScanRequest, check_request
 
@@ -52,6 +53,9 @@ def scan(catalog: Catalog, request: ScanRequest) -> pa.Table:
         return taken.slice(0, request.limit) if request.limit is not None else taken
     if not answer.scanned and not len(answer.indexed.rows):
         return _empty(catalog, request)
+    checked = checked_range(snapshot, parse(snapshot, request.filter), answer, request)
+    if checked is not None:
+        return checked
     return _merged(snapshot, answer, request)
 
 

@@ -3,60 +3,67 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import carray
 from numba.types import boolean, float32, int64
 
 from pennon.index.arrays import Bytes, Float32s, Int, Int64s, UInt32s
 from pennon.index.compiled import GIVEN_I64, GIVEN_U8, GIVEN_U32, MADE_F32, MADE_I64, MADE_U32, compiled
 from pennon.index.inverted.postings.encode_kernels import BLOCK, saturation
 from pennon.index.inverted.postings.pack_kernels import GROUP, get_group, get_varint, length_of
+from pennon.index.memory import address_of, pointer, put_uint32, uint8_at, uint32_at
+
+# Of two frequencies up to this one the higher counts for more, however floats are rounded.
+_EXACT_FREQ = 1 << 10
+_SLACK = np.float32(1.00001)
 
 
-@compiled(boolean(GIVEN_U8, int64, int64, int64, int64, int64, MADE_U32, MADE_U32))
+@compiled(boolean(int64, int64, int64, int64, int64, int64, int64, int64, int64), inline=True)
 def decode_block(
-    data: Bytes, start: Int, end: Int, count: Int, lowest: Int, limit: Int, docs: UInt32s, freqs: UInt32s
+    data: Int, size: Int, start: Int, end: Int, count: Int, lowest: Int, limit: Int, docs: Int, freqs: Int
 ) -> bool:
-    """The `count` postings of a block in bytes [start, end), with documents in [lowest, limit), ascending, and
-    frequencies above 0. False where they are not."""
-    if start < 0 or end > len(data):
+    """The `count` postings of a block in bytes [start, end) of `size`, with documents in [lowest, limit), ascending,
+    and frequencies above 0. False where they are not. Bytes, documents and frequencies are given by their addresses."""
+    if start < 0 or end > size:
         return False
     at = start + 4
     if count == BLOCK:
         if at + 4 > end:
             return False
-        doc = np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16
-        doc |= np.int64(data[at + 3]) << 24
+        doc = np.int64(uint8_at(data, at)) | np.int64(uint8_at(data, at + 1)) << 8
+        doc |= np.int64(uint8_at(data, at + 2)) << 16 | np.int64(uint8_at(data, at + 3)) << 24
         at = get_group(data, at + 4, end, docs)
-        if at < 0 or docs[0] != 0 or doc < lowest:
+        if at < 0 or uint32_at(docs, 0) != 0 or doc < lowest:
             return False
         step = np.uint32(1)
         for place in range(1, BLOCK):
-            step = min(step, docs[place])
+            step = min(step, uint32_at(docs, place))
         if step == 0:
             return False
         for place in range(BLOCK):
-            doc += np.int64(docs[place])
-            docs[place] = np.uint32(doc)
+            doc += np.int64(uint32_at(docs, place))
+            put_uint32(docs, place, np.uint32(doc))
         if doc >= limit:
             return False
         at = get_group(data, at, end, freqs)
         if at < 0:
             return False
     else:
+        given = carray(pointer(data), (size,), np.uint8)
         doc = np.int64(0)
         for place in range(count):
-            step, at = get_varint(data, at, end)
+            step, at = get_varint(given, at, end)
             doc += step
             if at < 0 or doc >= limit or (doc < lowest if place == 0 else step == 0):
                 return False
-            docs[place] = np.uint32(doc)
+            put_uint32(docs, place, np.uint32(doc))
         for place in range(count):
-            freq, at = get_varint(data, at, end)
+            freq, at = get_varint(given, at, end)
             if at < 0 or freq >= 1 << 32:
                 return False
-            freqs[place] = np.uint32(freq)
+            put_uint32(freqs, place, np.uint32(freq))
     lowest_freq = np.uint32(1)
     for place in range(count):
-        lowest_freq = min(lowest_freq, freqs[place])
+        lowest_freq = min(lowest_freq, uint32_at(freqs, place))
     return bool(lowest_freq > 0)
 
 
@@ -77,8 +84,9 @@ def decode_lists(
             count = min(BLOCK, end - at)
             if count <= 0:
                 return False
-            here = docs[at : at + count], freqs[at : at + count]
-            if not decode_block(data, block_ends[block], block_ends[block + 1], count, lowest, limit, *here):
+            start, stop = block_ends[block], block_ends[block + 1]
+            here = address_of(docs) + 4 * at, address_of(freqs) + 4 * at
+            if not decode_block(address_of(data), len(data), start, stop, count, lowest, limit, *here):
                 return False
             at += count
             lowest = np.int64(docs[at - 1]) + 1
@@ -103,7 +111,7 @@ def decode_positions(data: Bytes, start: Int, end: Int, freqs: UInt32s, position
     for number in range(total):
         if number < whole:
             if number % GROUP == 0:
-                at = get_group(data, at, end, group)
+                at = get_group(address_of(data), at, end, address_of(group))
             step = np.int64(group[number % GROUP])
         else:
             step, at = get_varint(data, at, end)
@@ -152,8 +160,8 @@ def decode_streams(
 def read_impacts(
     data: Bytes, impact_ends: Int64s, limit: Int, average: np.float32, lasts: Int64s, bounds: Float32s
 ) -> bool:
-    """Of each block its last document and a bound for the saturation of its postings. False where the entries are
-    damaged or documents do not ascend below the limit."""
+    """Of each block its last document and a bound for the saturation of its postings, as floats have it. False where
+    the entries are damaged or documents do not ascend below the limit."""
     before = np.int64(-1)
     for block in range(len(lasts)):
         at, end = impact_ends[block], impact_ends[block + 1]
@@ -181,8 +189,8 @@ def read_impacts(
             code += step
             if code > 255:
                 return False
-            length = np.float32(length_of(code))
-            bound = max(bound, saturation(np.float32(freq), length, average))
+            found = saturation(np.float32(freq), np.float32(length_of(code)), average)
+            bound = max(bound, found if freq <= _EXACT_FREQ else np.float32(found * _SLACK))
         lasts[block], bounds[block] = last, bound
         before = last
     return True

@@ -6,7 +6,8 @@ import numpy as np
 from numba.types import UniTuple, int64
 
 from pennon.index.arrays import Bytes, Int, UInt32s
-from pennon.index.compiled import GIVEN_U8, GIVEN_U32, MADE_U8, MADE_U32, compiled
+from pennon.index.compiled import GIVEN_U8, GIVEN_U32, MADE_U8, compiled
+from pennon.index.memory import put_uint32, uint8_at, unpack_row
 
 GROUP = 128
 # The bytes of the longest varint of 32 bits.
@@ -46,28 +47,23 @@ def put_group(values: UInt32s, out: Bytes, at: Int) -> Int:
     return at + 16 * width
 
 
-@compiled(int64(GIVEN_U8, int64, int64, MADE_U32))
-def get_group(data: Bytes, at: Int, end: Int, values: UInt32s) -> Int:
-    """Reads what `put_group` wrote; returns where it ends, -1 where it would end after `end`."""
+@compiled(int64(int64, int64, int64, int64), inline=True)
+def get_group(data: Int, at: Int, end: Int, values: Int) -> Int:
+    """Reads what `put_group` wrote. Bytes and numbers are given by their addresses; returns where the bytes end, -1
+    where they would end after `end`."""
     if at >= end:
         return -1
-    width = np.int64(data[at])
+    width = np.int64(uint8_at(data, at))
     at += 1
     if width > 32 or at + 16 * width > end:
         return -1
-    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
-    for lane in range(4):
-        gathered, have, word = np.uint64(0), 0, at + 4 * lane
-        for row in range(32):
-            if have < width:
-                read = np.uint64(data[word]) | np.uint64(data[word + 1]) << np.uint64(8)
-                read |= np.uint64(data[word + 2]) << np.uint64(16) | np.uint64(data[word + 3]) << np.uint64(24)
-                gathered |= read << np.uint64(have)
-                have += 32
-                word += 16
-            values[4 * row + lane] = np.uint32(gathered & mask)
-            gathered >>= np.uint64(width)
-            have -= width
+    if width == 0:
+        for place in range(GROUP):
+            put_uint32(values, place, 0)
+        return at
+    for row in range(32):
+        low, shift = data + at + 16 * (row * width >> 5), row * width & 31
+        unpack_row(low, low + 16 if shift + width > 32 else low, values + 16 * row, shift, width)
     return at + 16 * width
 
 

@@ -31,6 +31,7 @@ from pennon.index.inverted.search.cursor_kernels import (
     threshold_of,
 )
 from pennon.index.inverted.search.phrase_kernels import STREAM_COLUMNS, is_phrase, most_positions
+from pennon.index.memory import address_of
 
 _SLACK = np.float32(1.00001)
 # Room for the positions of a term in a document; more is made where it is needed.
@@ -56,31 +57,34 @@ def search_all(
     count, limit = len(lists), len(norms)
     cursors = np.zeros((count, 3), np.int64)
     cursors[:, DECODED] = -1
-    docs, freqs = np.empty((count, BLOCK), np.uint32), np.empty((count, BLOCK), np.uint32)
+    docs, freqs = np.empty(count * BLOCK, np.uint32), np.empty(count * BLOCK, np.uint32)
     phrase = len(order) > 0
     streams = np.full((count if phrase else 0, STREAM_COLUMNS), -1, np.int64)
-    groups = np.empty((count if phrase else 0, GROUP), np.uint32)
+    groups = np.empty(count * GROUP if phrase else 0, np.uint32)
     positions = np.empty((2, _FIRST_POSITIONS if phrase else 0), np.uint32)
+    all_lists, all_cursors = address_of(lists), address_of(cursors)
     doc, good_until = np.int64(0), np.int64(-1)
     while True:
         if doc > good_until:
             bound, good_until = np.float32(0), np.int64(limit)
             for term in range(count):
-                if not seek_block(lists, cursors, term, doc):
+                if not seek_block(all_lists, all_cursors, term, doc):
                     return True
-                bound += weights[term] * bound_of(lists, term, cursors[term, AT_BLOCK])
-                good_until = min(good_until, last_of(lists, term, cursors[term, AT_BLOCK]))
+                bound += weights[term] * bound_of(all_lists, term, cursors[term, AT_BLOCK])
+                good_until = min(good_until, last_of(all_lists, term, cursors[term, AT_BLOCK]))
             if bound * _SLACK <= threshold_of(scores, counters):
                 counters[SKIPPED] += count
                 doc = good_until + 1
                 continue
         together = True
         for term in range(count):
-            if not seek_block(lists, cursors, term, doc):
+            if not seek_block(all_lists, all_cursors, term, doc):
                 return True
-            if not decode_at(lists, cursors, docs, freqs, term, limit, counters):
+            if not decode_at(
+                all_lists, all_cursors, address_of(docs), address_of(freqs), term, limit, address_of(counters)
+            ):
                 return False
-            found = seek_doc(cursors, docs, term, doc)
+            found = seek_doc(all_cursors, address_of(docs), term, doc)
             if found != doc:
                 doc = found
                 together = term == 0
@@ -90,7 +94,7 @@ def search_all(
             continue
         score = np.float32(0)
         for term in range(count):
-            freq = np.float32(freqs[term, cursors[term, PLACE]])
+            freq = np.float32(freqs[term * BLOCK + cursors[term, PLACE]])
             score += weights[term] * (freq / (freq + norms[doc]))
         if score > threshold_of(scores, counters) and (len(allowed) == 0 or allowed[doc]):
             holds = 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.types import boolean, float32, int64, void
+from numba.types import boolean, float32, int64, uint32, uint64, void
 
 from pennon.index.arrays import Flags, Float32s, Int, Int64s, UInt32s
 from pennon.index.compiled import GIVEN_F32, GIVEN_FLAGS, MADE_F32, MADE_U32, compiled
@@ -18,9 +18,8 @@ from pennon.index.inverted.postings.encode_kernels import BLOCK
 from pennon.index.inverted.search.cursor_kernels import (
     AT_BLOCK,
     BLOCKS,
-    CURSORS,
+    CURSOR_COLUMNS,
     DECODED,
-    DECODED_BLOCKS,
     END,
     HEAP,
     LISTS,
@@ -35,10 +34,18 @@ from pennon.index.inverted.search.cursor_kernels import (
     seek_doc,
     threshold_of,
 )
+from pennon.index.memory import address_of, int64_at
 
 _WINDOW = 1 << 12
 # Sums of bounds are rounded otherwise than sums of scores.
 _SLACK = np.float32(1.00001)
+
+
+@compiled(float32(uint32, float32, float32), inline=True, raising=False)
+def _score(freq: Any, norm: Any, weight: np.float32) -> np.float32:
+    """What a term counts for in a document."""
+    count = np.float32(freq)
+    return np.float32(weight * (count / (count + norm)))
 
 
 @compiled(boolean(LISTS, float32, GIVEN_F32, GIVEN_FLAGS, int64, *HEAP))
@@ -55,40 +62,39 @@ def _search_one(
     """As `search_any`, of a single list: block by block."""
     cursors = np.zeros((1, 3), np.int64)
     cursors[0, DECODED] = -1
-    docs, freqs = np.empty((1, BLOCK), np.uint32), np.empty((1, BLOCK), np.uint32)
+    docs, freqs = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.uint32)
+    given, at = address_of(lists), (address_of(cursors), address_of(docs), address_of(freqs))
     for block in range(lists[0, BLOCKS]):
-        if bound_of(lists, 0, block) * weight * _SLACK <= threshold_of(scores, counters):
+        if bound_of(given, 0, block) * weight <= threshold_of(scores, counters):
             counters[SKIPPED] += 1
             continue
         cursors[0, AT_BLOCK] = block
-        if not decode_at(lists, cursors, docs, freqs, 0, len(norms), counters):
+        if not decode_at(given, *at, 0, len(norms), address_of(counters)):
             return False
         for place in range(min(BLOCK, lists[0, SIZE] - block * BLOCK)):
-            doc = docs[0, place]
-            freq = np.float32(freqs[0, place])
-            score = np.float32(weight * (freq / (freq + norms[doc])))
+            doc = docs[place]
+            score = _score(freqs[place], norms[doc], weight)
             if score > threshold_of(scores, counters) and (len(allowed) == 0 or allowed[doc]):
                 offer(scores, keys, counters, score, first + doc)
     return True
 
 
-@compiled(void(MADE_U32, MADE_U32, GIVEN_F32, float32, int64, MADE_F32))
+@compiled(void(MADE_U32, MADE_U32, GIVEN_F32, float32, uint64, uint64, MADE_F32), inline=True, raising=False)
 def _score_block(
-    docs: UInt32s, freqs: UInt32s, norms: Float32s, weight: np.float32, count: Int, scored: Float32s
+    docs: UInt32s, freqs: UInt32s, norms: Float32s, weight: np.float32, first: Any, end: Any, scored: Float32s
 ) -> None:
     """What a term counts for in the documents of a block; without branches, for several of them at once."""
-    for place in range(count):
-        freq = np.float32(freqs[place])
-        scored[place] = weight * (freq / (freq + norms[docs[place]]))
+    for place in range(first, end):
+        scored[place] = _score(freqs[place], norms[docs[place]], weight)
 
 
-@compiled(int64(LISTS, CURSORS, DECODED_BLOCKS, int64, int64))
-def _next_doc(lists: Any, cursors: Any, docs: Any, term: Int, doc: Int) -> Int:
+@compiled(int64(int64, int64, int64, int64, int64), inline=True)
+def _next_doc(lists: Int, cursors: Int, docs: Int, term: Int, doc: Int) -> Int:
     """Where a list goes on from `doc`: its next document, or before it the start of a block that is not decoded."""
     if not seek_block(lists, cursors, term, doc):
         return END
-    block = cursors[term, AT_BLOCK]
-    if cursors[term, DECODED] == block:
+    block = int64_at(cursors, term * CURSOR_COLUMNS + AT_BLOCK)
+    if int64_at(cursors, term * CURSOR_COLUMNS + DECODED) == block:
         return seek_doc(cursors, docs, term, doc)
     return max(doc, last_of(lists, term, block - 1) + 1 if block else 0)
 
@@ -111,16 +117,20 @@ def search_any(
         return _search_one(lists, weights[0], norms, allowed, first, scores, keys, counters)
     cursors = np.zeros((count, 3), np.int64)
     cursors[:, DECODED] = -1
-    docs, freqs = np.empty((count, BLOCK), np.uint32), np.empty((count, BLOCK), np.uint32)
-    scored = np.empty((count, BLOCK), np.float32)
-    starts, left = np.empty(count, np.int64), np.empty(count + 1, np.float32)
+    docs, freqs = np.empty(count * BLOCK, np.uint32), np.empty(count * BLOCK, np.uint32)
+    scored = np.empty(count * BLOCK, np.float32)
+    scored_blocks = np.full(count, -1)
+    starts, bounds, left = np.empty(count, np.int64), np.empty(count, np.float32), np.empty(count + 1, np.float32)
     # Scores of the documents in a window; below 0 where none has been found.
     sums, found = np.full(_WINDOW, np.float32(-1)), np.empty(_WINDOW, np.int64)
-    at = np.int64(0)
+    at, one = np.int64(0), np.uint64(1)
+    # The loop uses the arrays too, so that they outlive their addresses.
+    all_lists, all_cursors = address_of(lists), address_of(cursors)
+    all_docs, all_freqs = address_of(docs), address_of(freqs)
     while True:
         low = np.int64(END)
         for term in range(count):
-            starts[term] = _next_doc(lists, cursors, docs, term, at)
+            starts[term] = _next_doc(all_lists, all_cursors, all_docs, term, at)
             low = min(low, starts[term])
         if low == END:
             return True
@@ -131,15 +141,22 @@ def search_any(
                 if starts[term] > low and cursors[term, DECODED] != block:
                     high = min(high, starts[term])
                 else:
-                    high = min(high, last_of(lists, term, block) + 1)
-        # What a list and those after it can add at most.
-        left[count] = 0
-        for term in range(count - 1, -1, -1):
-            left[term] = left[term + 1]
+                    high = min(high, last_of(all_lists, term, block) + 1)
+        # What a list and those after it can add at most, and all together: summed up as scores are.
+        left[count], most = 0, np.float32(0)
+        for term in range(count):
+            bounds[term] = 0
             if starts[term] < high:
-                left[term] += weights[term] * bound_of(lists, term, cursors[term, AT_BLOCK])
+                bounds[term] = weights[term] * bound_of(all_lists, term, cursors[term, AT_BLOCK])
+            most += bounds[term]
         threshold = threshold_of(scores, counters)
         at, touched = high, 0
+        if most <= threshold:
+            for term in range(count):
+                counters[SKIPPED] += starts[term] < high and cursors[term, DECODED] != cursors[term, AT_BLOCK]
+            continue
+        for term in range(count - 1, -1, -1):
+            left[term] = left[term + 1] + bounds[term]
         for term in range(count):
             if starts[term] >= high:
                 continue
@@ -154,28 +171,43 @@ def search_any(
                     if cursors[term, DECODED] != cursors[term, AT_BLOCK]:
                         counters[SKIPPED] += 1
                     break
-            last = min(BLOCK, lists[term, SIZE] - cursors[term, AT_BLOCK] * BLOCK)
-            if cursors[term, DECODED] != cursors[term, AT_BLOCK]:
-                if not decode_at(lists, cursors, docs, freqs, term, len(norms), counters):
-                    return False
-                _score_block(docs[term], freqs[term], norms, weights[term], last, scored[term])
-            seek_doc(cursors, docs, term, low)
-            for place in range(cursors[term, PLACE], last):
-                doc = docs[term, place]
-                if doc >= high:
-                    break
-                slot = doc - low
-                known = sums[slot]
-                if known < 0 and only_found:
-                    continue
-                score = scored[term, place]
-                if known >= 0:
-                    sums[slot] = known + score
-                # What the lists after this one cannot lift among the best is not looked for in them.
-                elif (score + left[term + 1]) * _SLACK > threshold and (len(allowed) == 0 or allowed[doc]):
-                    sums[slot] = score
-                    found[touched] = slot
-                    touched += 1
+            base = np.uint64(term * BLOCK)
+            last = base + np.uint64(min(BLOCK, lists[term, SIZE] - cursors[term, AT_BLOCK] * BLOCK))
+            if not decode_at(all_lists, all_cursors, all_docs, all_freqs, term, len(norms), address_of(counters)):
+                return False
+            seek_doc(all_cursors, all_docs, term, low)
+            place, rest = base + np.uint64(cursors[term, PLACE]), left[term + 1]
+            if not only_found and scored_blocks[term] != cursors[term, AT_BLOCK]:
+                _score_block(docs, freqs, norms, weights[term], base, last, scored)
+                scored_blocks[term] = cursors[term, AT_BLOCK]
+            if only_found:
+                while place < last and docs[place] < high:
+                    slot = np.uint64(docs[place] - low)
+                    if sums[slot] >= 0:
+                        sums[slot] += _score(freqs[place], norms[docs[place]], weights[term])
+                    place += one
+            elif touched == 0:
+                while place < last and docs[place] < high:
+                    # What the lists after this one cannot lift among the best is not looked for in them.
+                    if (scored[place] + rest) * _SLACK > threshold:
+                        doc = docs[place]
+                        if len(allowed) == 0 or allowed[doc]:
+                            sums[np.uint64(doc - low)] = scored[place]
+                            found[touched] = doc - low
+                            touched += 1
+                    place += one
+            else:
+                while place < last and docs[place] < high:
+                    slot = np.uint64(docs[place] - low)
+                    known = sums[slot]
+                    if known >= 0:
+                        sums[slot] = known + scored[place]
+                    elif (scored[place] + rest) * _SLACK > threshold and (len(allowed) == 0 or allowed[docs[place]]):
+                        sums[slot] = scored[place]
+                        found[touched] = slot
+                        touched += 1
+                    place += one
+            cursors[term, PLACE] = min(np.int64(place - base), BLOCK - 1)
         for place in range(touched):
             slot = found[place]
             score = np.float32(sums[slot])

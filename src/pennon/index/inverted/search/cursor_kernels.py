@@ -2,62 +2,58 @@
 
 Lists are given as addresses of arrays that the caller keeps alive, a row of `lists` each: a kernel takes any number of
 lists, and none of them is copied. Blocks are decoded when a document of theirs is needed; until then the last
-document and the highest saturation of a block, which the impacts give, are all that is looked at.
+document and the highest saturation of a block, which the impacts give, are all that is looked at. Functions that are
+called for every block take addresses of `lists`, `cursors` and the decoded documents and frequencies, too.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import carray
-from numba.core import cgutils
-from numba.extending import intrinsic
-from numba.types import Array, boolean, float32, int64, uint32, void, voidptr
+from numba.types import Array, boolean, float32, int64, void
 
 from pennon.index.arrays import Float32s, Int, Int64s
-from pennon.index.compiled import MADE_F32, MADE_I64, compiled
+from pennon.index.compiled import MADE_F32, MADE_I64, MADE_U32, compiled
 from pennon.index.inverted.postings.decode_kernels import decode_block
 from pennon.index.inverted.postings.encode_kernels import BLOCK
+from pennon.index.memory import float32_at, int64_at, put_int64, uint32_at
 
 # The columns of a row of `lists`.
 SIZE, BLOCKS, BYTES, DATA, ENDS, LASTS, BOUNDS, STREAM_BYTES, STREAM, STREAM_STARTS = range(10)
 COLUMNS = 10
 # The columns of a row of `cursors`: the block at the cursor, the block that is decoded or -1, and the place in it.
 AT_BLOCK, DECODED, PLACE = 0, 1, 2
+CURSOR_COLUMNS = 3
 # `counters`: documents offered, blocks decoded, blocks skipped.
 OFFERED, READ, SKIPPED = 0, 1, 2
 END = 1 << 40
 
 LISTS, CURSORS = Array(int64, 2, "C", readonly=True), int64[:, ::1]
-DECODED_BLOCKS = uint32[:, ::1]
+DECODED_BLOCKS = MADE_U32  # a row of postings for each list, one after another
 HEAP = MADE_F32, MADE_I64, MADE_I64
 
 
-@intrinsic
-def pointer(_: Any, address: Any) -> Any:
-    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return voidptr(address), generate
+@compiled(int64(int64, int64, int64), inline=True)
+def field_of(lists: Int, term: Int, column: Int) -> Int:
+    """A column of the row of a list."""
+    return int64_at(lists, term * COLUMNS + column)
 
 
-@compiled(int64(LISTS, int64, int64))
-def last_of(lists: Any, term: Int, block: Int) -> Int:
+@compiled(int64(int64, int64, int64), inline=True)
+def last_of(lists: Int, term: Int, block: Int) -> Int:
     """The last document of a block."""
-    return carray(pointer(lists[term, LASTS]), (lists[term, BLOCKS],), np.int64)[block]
+    return int64_at(field_of(lists, term, LASTS), block)
 
 
-@compiled(float32(LISTS, int64, int64))
-def bound_of(lists: Any, term: Int, block: Int) -> np.float32:
+@compiled(float32(int64, int64, int64), inline=True)
+def bound_of(lists: Int, term: Int, block: Int) -> np.float32:
     """The highest saturation of a block."""
-    return carray(pointer(lists[term, BOUNDS]), (lists[term, BLOCKS],), np.float32)[block]
+    return float32_at(field_of(lists, term, BOUNDS), block)
 
 
-@compiled(boolean(LISTS, CURSORS, int64, int64))
-def seek_block(lists: Any, cursors: Any, term: Int, doc: Int) -> bool:
+@compiled(boolean(int64, int64, int64, int64), inline=True)
+def seek_block(lists: Int, cursors: Int, term: Int, doc: Int) -> bool:
     """Puts the cursor at the first block with a document that is not before `doc`; False where there is none."""
-    low, count = cursors[term, AT_BLOCK], lists[term, BLOCKS]
+    low, count = int64_at(cursors, term * CURSOR_COLUMNS + AT_BLOCK), field_of(lists, term, BLOCKS)
     if low < count and last_of(lists, term, low) < doc:
         # In steps that double, then by halves.
         step = 1
@@ -71,38 +67,48 @@ def seek_block(lists: Any, cursors: Any, term: Int, doc: Int) -> bool:
                 low = middle
             else:
                 high = middle
-        cursors[term, AT_BLOCK] = high
+        put_int64(cursors, term * CURSOR_COLUMNS + AT_BLOCK, high)
         return high < count
     return low < count
 
 
-@compiled(boolean(LISTS, CURSORS, DECODED_BLOCKS, DECODED_BLOCKS, int64, int64, MADE_I64))
-def decode_at(lists: Any, cursors: Any, docs: Any, freqs: Any, term: Int, limit: Int, counters: Int64s) -> bool:
+@compiled(boolean(int64, int64, int64, int64, int64, int64, int64), inline=True)
+def decode_at(lists: Int, cursors: Int, docs: Int, freqs: Int, term: Int, limit: Int, counters: Int) -> bool:
     """Decodes the block at the cursor, unless it is decoded; False where it is damaged."""
-    block = cursors[term, AT_BLOCK]
-    if cursors[term, DECODED] == block:
+    cursor = term * CURSOR_COLUMNS
+    block = int64_at(cursors, cursor + AT_BLOCK)
+    if int64_at(cursors, cursor + DECODED) == block:
         return True
-    counters[READ] += 1
-    count = min(BLOCK, lists[term, SIZE] - block * BLOCK)
-    data = carray(pointer(lists[term, DATA]), (lists[term, BYTES],), np.uint8)
-    ends = carray(pointer(lists[term, ENDS]), (lists[term, BLOCKS] + 1,), np.int64)
+    put_int64(counters, READ, int64_at(counters, READ) + 1)
+    count = min(BLOCK, field_of(lists, term, SIZE) - block * BLOCK)
+    ends = field_of(lists, term, ENDS)
     lowest = last_of(lists, term, block - 1) + 1 if block else 0
-    last = last_of(lists, term, block)
-    given = data, ends[block], ends[block + 1], count, lowest, min(limit, last + 1)
-    if not decode_block(*given, docs[term], freqs[term]) or docs[term, count - 1] != last:
+    last, docs = last_of(lists, term, block), docs + 4 * BLOCK * term
+    if not decode_block(
+        field_of(lists, term, DATA),
+        field_of(lists, term, BYTES),
+        int64_at(ends, block),
+        int64_at(ends, block + 1),
+        count,
+        lowest,
+        min(limit, last + 1),
+        docs,
+        freqs + 4 * BLOCK * term,
+    ):
         return False
-    cursors[term, DECODED], cursors[term, PLACE] = block, 0
-    return True
+    put_int64(cursors, cursor + DECODED, block)
+    put_int64(cursors, cursor + PLACE, 0)
+    return bool(uint32_at(docs, count - 1) == last)
 
 
-@compiled(int64(CURSORS, DECODED_BLOCKS, int64, int64))
-def seek_doc(cursors: Any, docs: Any, term: Int, doc: Int) -> Int:
+@compiled(int64(int64, int64, int64, int64), inline=True)
+def seek_doc(cursors: Int, docs: Int, term: Int, doc: Int) -> Int:
     """The first document of the decoded block that is not before `doc`; one exists, as the cursor is at its block."""
-    place = cursors[term, PLACE]
-    while place + 1 < BLOCK and docs[term, place] < doc:
+    place, first = int64_at(cursors, term * CURSOR_COLUMNS + PLACE), term * BLOCK
+    while place + 1 < BLOCK and uint32_at(docs, first + place) < doc:
         place += 1
-    cursors[term, PLACE] = place
-    return np.int64(docs[term, place])
+    put_int64(cursors, term * CURSOR_COLUMNS + PLACE, place)
+    return np.int64(uint32_at(docs, first + place))
 
 
 @compiled(void(*HEAP, float32, int64))
@@ -134,7 +140,7 @@ def offer(scores: Float32s, keys: Int64s, counters: Int64s, score: np.float32, k
     scores[at], keys[at] = score, key
 
 
-@compiled(float32(MADE_F32, MADE_I64))
+@compiled(float32(MADE_F32, MADE_I64), inline=True)
 def threshold_of(scores: Float32s, counters: Int64s) -> np.float32:
     """The score that a document must exceed."""
     return scores[0] if counters[OFFERED] < 0 else np.float32(-np.inf)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numba import carray
-from numba.types import boolean, int64
+from numba.types import boolean, int64, uint32
 
 from pennon.index.arrays import Bytes, Int, Int64s
 from pennon.index.compiled import GIVEN_I64, GIVEN_U8, compiled
@@ -27,14 +27,14 @@ from pennon.index.inverted.search.cursor_kernels import (
     STREAM,
     STREAM_BYTES,
     STREAM_STARTS,
-    pointer,
 )
+from pennon.index.memory import address_of, pointer
 
 # The columns of a row of `streams`: the block that is read; which of its groups is at hand, where the next starts and
 # where all end; its positions; and the posting up to which positions are counted, with their number.
 OF_BLOCK, AT_GROUP, NEXT, STOP, TOTAL, COUNTED, BEFORE = range(7)
 STREAM_COLUMNS = 7
-STREAMS = int64[:, ::1]
+STREAMS, POSITIONS = int64[:, ::1], uint32[:, ::1]
 
 
 @compiled(boolean(LISTS, DECODED_BLOCKS, STREAMS, int64, int64))
@@ -44,7 +44,7 @@ def _open_stream(lists: Any, freqs: Any, streams: Any, term: Int, block: Int) ->
     start, stop = starts[block], starts[block + 1]
     total = np.int64(0)
     for place in range(min(BLOCK, lists[term, SIZE] - block * BLOCK)):
-        total += np.int64(freqs[term, place])
+        total += np.int64(freqs[term * BLOCK + place])
     if start < 0 or stop > lists[term, STREAM_BYTES] or start > stop or total > GROUP * (stop - start):
         return False
     streams[term, OF_BLOCK], streams[term, AT_GROUP], streams[term, NEXT] = block, -1, start
@@ -65,9 +65,9 @@ def _load_group(data: Bytes, streams: Any, groups: Any, term: Int, wanted: Int) 
                 step, at = get_varint(data, at, stop)
                 if at < 0:
                     return False
-                groups[term, slot] = np.uint32(step)
+                groups[term * GROUP + slot] = np.uint32(step)
         elif number == wanted:
-            at = get_group(data, at, stop, groups[term])
+            at = get_group(address_of(data), at, stop, address_of(groups) + 4 * GROUP * term)
             if at < 0:
                 return False
         else:
@@ -79,7 +79,7 @@ def _load_group(data: Bytes, streams: Any, groups: Any, term: Int, wanted: Int) 
     return True
 
 
-@compiled(boolean(LISTS, CURSORS, DECODED_BLOCKS, STREAMS, DECODED_BLOCKS, DECODED_BLOCKS, int64, int64))
+@compiled(boolean(LISTS, CURSORS, DECODED_BLOCKS, STREAMS, DECODED_BLOCKS, POSITIONS, int64, int64))
 def _read_positions(
     lists: Any, cursors: Any, freqs: Any, streams: Any, groups: Any, positions: Any, term: Int, row: Int
 ) -> bool:
@@ -91,11 +91,11 @@ def _read_positions(
         return False
     before = streams[term, BEFORE]
     for number in range(streams[term, COUNTED], place):
-        before += np.int64(freqs[term, number])
+        before += np.int64(freqs[term * BLOCK + number])
     streams[term, COUNTED], streams[term, BEFORE] = place, before
     data = carray(pointer(lists[term, STREAM]), (lists[term, STREAM_BYTES],), np.uint8)
     position, at = np.int64(0), before
-    taken, wanted = np.int64(0), np.int64(freqs[term, place])
+    taken, wanted = np.int64(0), np.int64(freqs[term * BLOCK + place])
     while taken < wanted:
         group = at // GROUP
         # A term that a phrase has twice is read again, from a group that may be gone.
@@ -107,14 +107,14 @@ def _read_positions(
         if group > streams[term, AT_GROUP] and not _load_group(data, streams, groups, term, group):
             return False
         for slot in range(at - group * GROUP, min(GROUP, at - group * GROUP + wanted - taken)):
-            position += np.int64(groups[term, slot])
+            position += np.int64(groups[term * GROUP + slot])
             positions[row, taken] = np.uint32(position)
             taken += 1
         at = before + taken
     return True
 
 
-@compiled(int64(DECODED_BLOCKS, int64, int64, int64, int64, int64))
+@compiled(int64(POSITIONS, int64, int64, int64, int64, int64))
 def _follow(positions: Any, kept: Int, count: Int, wanted: Int, distance: Int, slop: Int) -> Int:
     """Keeps of the other row the positions that are `distance` after one of row `kept`, or up to `slop` more; how
     many."""
@@ -131,7 +131,7 @@ def _follow(positions: Any, kept: Int, count: Int, wanted: Int, distance: Int, s
     return found
 
 
-@compiled(int64(LISTS, CURSORS, DECODED_BLOCKS, GIVEN_I64, GIVEN_I64, int64, STREAMS, DECODED_BLOCKS, DECODED_BLOCKS))
+@compiled(int64(LISTS, CURSORS, DECODED_BLOCKS, GIVEN_I64, GIVEN_I64, int64, STREAMS, DECODED_BLOCKS, POSITIONS))
 def is_phrase(
     lists: Any,
     cursors: Any,
@@ -148,7 +148,7 @@ def is_phrase(
     kept, count = 0, np.int64(0)
     for number in range(len(order)):
         term = order[number]
-        wanted = np.int64(freqs[term, cursors[term, PLACE]])
+        wanted = np.int64(freqs[term * BLOCK + cursors[term, PLACE]])
         row = 1 - kept if number else kept
         if not _read_positions(lists, cursors, freqs, streams, groups, positions, term, row):
             return -1
@@ -167,7 +167,7 @@ def most_positions(lists: Any, cursors: Any, freqs: Any) -> Int:
     """The most positions of a posting at a cursor; -1 where there are more than its stream can have."""
     most = np.int64(0)
     for term in range(len(lists)):
-        count = np.int64(freqs[term, cursors[term, PLACE]])
+        count = np.int64(freqs[term * BLOCK + cursors[term, PLACE]])
         if count > GROUP * lists[term, STREAM_BYTES]:
             return -1
         most = max(most, count)

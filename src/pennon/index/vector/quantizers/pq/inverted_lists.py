@@ -1,16 +1,18 @@
-"""Many queries against many partitions of PQ codes, in one call of faiss.
+"""Many queries against many partitions of PQ codes.
 
-Codes of PQ are small enough to be copied into faiss's own lists for a search. The part that does not depend on the
-query, |word|² + 2 centroid·word, is computed once per list as a table; a query then adds its own table to each of them.
+The part of a distance that does not depend on the query, |word|² + 2 centroid·word, is computed once per list as a
+table; a query then adds its own table, -2 query·word, to each of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import faiss
 import numpy as np
+import numpy.typing as npt
 
 from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.search.list_scanner import CodeList, keys_of
@@ -18,6 +20,9 @@ from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, row_ch
 
 # The maximum size of the tables of all lists. Without them, each query computes its own for every list.
 TABLE_BYTES = 128 << 20
+CODES = 256
+# Queries whose tables are in memory at once, in each thread.
+QUERIES_AT_ONCE = 64
 
 # faiss's mode for a search that distributes its queries over several threads.
 OVER_QUERIES = 3
@@ -42,7 +47,6 @@ def search_lists(
     Words are [bytes, 256, width]; only rows of `allowed` count, which has those of all lists one after another.
     """
     counts = [count for count, _ in lists]
-    numbers = np.arange(sum(counts))
     places = _gathered(places)
     if centroids is None:
         points, centres, nearby = queries, None, np.zeros(places.shape, dtype=np.float32)
@@ -51,6 +55,52 @@ def search_lists(
         middle = centroids.astype(np.float64).mean(axis=0)
         points, centres = queries - middle, (centroids - middle).astype(np.float32)
         nearby = _to_centres(points.astype(np.float32), centres, places)
+    if centres is not None and len(lists) * words.shape[0] * CODES * 4 > TABLE_BYTES:
+        return _by_faiss(words, centres, lists, points, places, nearby, k, allowed, threads)
+    of_lists = np.empty((0, 0), dtype=np.float32)
+    if centres is not None:
+        of_lists = _products(centres, words) * np.float32(2) + np.square(words).sum(axis=2).reshape(-1)
+    sign = np.float32(-1 if centres is None else -2)
+    points = np.ascontiguousarray(points, dtype=np.float32)
+    values, found = np.full((len(queries), k), np.inf, dtype=np.float32), np.full((len(queries), k), -1)
+    codes = np.array([int(address) for _, address in lists], dtype=np.int64)
+    starts: npt.NDArray[np.int64] = np.cumsum(counts) - np.array(counts)
+    flags = np.empty(0, dtype=np.bool_) if allowed is None else allowed
+    # Kernels are compiled when they are imported, and a search for one query needs none.
+    from pennon.index.vector.quantizers.pq.kernels import scan_lists  # noqa: PLC0415
+
+    def scan(rows: slice) -> None:
+        some = _products(points[rows], words) * sign
+        given = np.ascontiguousarray(places[rows]), np.ascontiguousarray(nearby[rows]), codes, np.array(counts)
+        scan_lists(some, of_lists, *given, starts, flags, values[rows], found[rows], 0, len(some))
+
+    step = max(1, min(QUERIES_AT_ONCE, -(-len(points) // threads)))
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        list(pool.map(scan, (slice(at, at + step) for at in range(0, len(points), step))))
+    return (-values if centres is None else values), keys_of(found, counts)
+
+
+def _products(vectors: Floats, words: Floats) -> Floats:
+    """Of the parts of vectors with all words of each part, a row of tables for each vector."""
+    parts = vectors.reshape(len(vectors), words.shape[0], words.shape[2]).transpose(1, 0, 2)
+    products = parts @ words.transpose(0, 2, 1)
+    return np.ascontiguousarray(products.transpose(1, 0, 2)).reshape(len(vectors), -1)
+
+
+def _by_faiss(
+    words: Floats,
+    centres: Floats,
+    lists: Sequence[CodeList],
+    points: Floats,
+    places: Positions,
+    nearby: Floats,
+    k: int,
+    allowed: Mask | None,
+    threads: int,
+) -> tuple[Floats, Positions]:
+    """Without a table for each list, where those of all lists are too large."""
+    counts = [count for count, _ in lists]
+    numbers = np.arange(sum(counts))
     index = _index(words, centres, len(lists))
     start = 0
     for place, (count, codes) in enumerate(lists):
@@ -58,7 +108,7 @@ def search_lists(
         start += count
     selector = None if allowed is None else _faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
     params = _faiss.SearchParametersIVF(nprobe=places.shape[1], sel=selector)
-    values, found = np.empty((len(queries), k), dtype=np.float32), np.empty((len(queries), k), dtype=np.int64)
+    values, found = np.empty((len(points), k), dtype=np.float32), np.empty((len(points), k), dtype=np.int64)
     points = np.ascontiguousarray(points, dtype=np.float32)
     arrays = (_pointer(array) for array in (places, nearby, values, found))
     before = faiss.omp_get_max_threads()
@@ -70,18 +120,14 @@ def search_lists(
     return values, keys_of(found, counts)
 
 
-def _index(words: Floats, centres: Floats | None, count: int) -> Any:
+def _index(words: Floats, centres: Floats, count: int) -> Any:
     width, dim = len(words), words.shape[0] * words.shape[2]
-    coarse, measure = faiss.IndexFlatL2(dim), faiss.METRIC_INNER_PRODUCT if centres is None else faiss.METRIC_L2
-    index = _faiss.IndexIVFPQ(coarse, dim, count, width, 8, measure)
+    coarse = faiss.IndexFlatL2(dim)
+    index = _faiss.IndexIVFPQ(coarse, dim, count, width, 8, faiss.METRIC_L2)
     faiss.copy_array_to_vector(words.reshape(-1), index.pq.centroids)
     index.is_trained, index.parallel_mode = True, OVER_QUERIES
-    index.by_residual = centres is not None
-    if centres is not None:
-        coarse.add(centres)
-        index.use_precomputed_table = 1 if count * words.shape[0] * 256 * 4 <= TABLE_BYTES else -1
-        if index.use_precomputed_table == 1:
-            index.precompute_table()
+    index.by_residual, index.use_precomputed_table = True, -1
+    coarse.add(centres)
     return index
 
 
