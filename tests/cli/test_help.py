@@ -24,7 +24,10 @@ from pennon.engine.java import find_java
 from pennon.table import Table, open_table
 
 # Methods of the facade that need no command: they hand out objects of Python's, or are part of another command.
-PYTHON_ONLY = {"refresh", "scan_batches", "search_batch", "search_text_batch", "search_hybrid_batch"}
+PYTHON_ONLY = {
+    *("refresh", "scan_batches", "search_batch", "search_text_batch", "search_hybrid_batch"),
+    *("dataframe", "where", "select"),
+}
 COMMANDS = {
     "catch_up_indices": "catch-up",
     "trim_fragment_reuse": "trim",

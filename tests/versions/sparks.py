@@ -45,12 +45,14 @@ FEATURES = (
     Feature("maintenance, audit, names and counts of jobs", ("tests/jobs/test_work.py",)),
     Feature("kNN join", ("tests/jobs/knn_join/test_join.py",)),
     Feature("text join", ("tests/jobs/text_join/test_join.py",)),
+    Feature("lookup join", ("tests/jobs/lookup_join/test_join.py",)),
+    Feature("delete, update and merge", ("tests/jobs/merge/test_on_spark.py",)),
     Feature(
         "data source and SQL functions",
         ("tests/spark/test_basics.py",),
         since=(4, 0),
     ),
-    Feature("filters pushed by Spark", ("tests/spark",), since=(4, 1)),
+    Feature("streams, and the rest of the data source", ("tests/spark",), since=(4, 1)),
 )
 
 

@@ -83,10 +83,6 @@ class LookupJoinPlan(Displayed):
         """Whether keys are looked up; the table is read otherwise."""
         return not self.reason
 
-    def open(self) -> Lookup:
-        """The lookups of this join, shared by its tasks in one worker process."""
-        return _open(self.pin, self.request, self.memory_bytes)
-
     def to_dict(self) -> dict[str, Any]:
         request = self.request
         return {
@@ -203,7 +199,12 @@ def _fragments(covered: BitMap) -> str:
 
 
 @lru_cache(maxsize=1)
-def _open(pin: Pin, request: LookupRequest, memory_bytes: int) -> Lookup:
+def _opened(pin: Pin, request: LookupRequest, memory_bytes: int) -> Lookup:
     """Keeps only one: a worker that runs another join frees the memory of the previous one."""
     catalog = Catalog.read(pin.open(), ByteCache(memory_bytes // CACHE_SHARE))
     return Lookup(catalog, [theirs for _, theirs in request.on], request.columns, request.filter)
+
+
+def open_lookup(plan: LookupJoinPlan) -> Lookup:
+    """The lookups of a join, shared by its tasks in one worker process."""
+    return _opened(plan.pin, plan.request, plan.memory_bytes)

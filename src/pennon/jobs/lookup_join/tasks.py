@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pennon.engine.frames import Batches, Delivered, Message
 from pennon.format.addresses import Addresses
-from pennon.jobs.lookup_join.plan import LookupJoinPlan
+from pennon.jobs.lookup_join.plan import LookupJoinPlan, open_lookup
 from pennon.jobs.lookup_join.ranges import cut
 from pennon.jobs.shared.frame_join import blocks
 from pennon.query.lookup.find import HeldKeys, Lookup
@@ -38,7 +38,7 @@ _Mask = npt.NDArray[np.bool_]
 def send_rows(plan: LookupJoinPlan, partition: int, batches: Batches) -> Iterator[Message]:
     """Task: rows of the DataFrame to the tasks that look up their keys. Rows without a key go anywhere, if they are
     returned at all."""
-    lookup = plan.open()
+    lookup = open_lookup(plan)
     for rows in blocks(batches, CHUNK_ROWS):
         keys = _keys(plan, lookup, rows)
         valid = _complete(keys)
@@ -51,7 +51,7 @@ def send_rows(plan: LookupJoinPlan, partition: int, batches: Batches) -> Iterato
 
 def send_keys(plan: LookupJoinPlan, part: Part) -> Iterator[Message]:
     """Task: keys and addresses of rows that no index covers, to the tasks that look up their keys."""
-    lookup = plan.open()
+    lookup = open_lookup(plan)
     for keys, addresses in lookup.scan_keys(dict.fromkeys(part.fragments)):
         for destination, _, some in _routed(plan, keys[plan.by]):
             chosen = pa.array(some)
@@ -62,7 +62,7 @@ def send_keys(plan: LookupJoinPlan, part: Part) -> Iterator[Message]:
 
 def find_rows(plan: LookupJoinPlan, added: pa.Schema, delivered: Iterator[Delivered]) -> Batches:
     """Task: rows of the DataFrame with the rows of the table that have their keys."""
-    lookup = plan.open()
+    lookup = open_lookup(plan)
     held: list[tuple[list[pa.Array], Addresses]] = []
     first: pa.RecordBatch | None = None
     for place, batch in delivered:
