@@ -229,7 +229,7 @@ def test_compaction_that_is_spoilt_as_a_whole_says_so(tmp_path: Path, monkeypatc
     table = make(tmp_path / "t.lance")
     files = {path.name for path in (Path(table.uri) / "data").iterdir()}
     monkeypatch.setattr(compact, "still_valid", lambda *_: False)
-    with pytest.raises(CommitConflict, match="changed meanwhile"):
+    with pytest.raises(CommitConflict, match="changed in the meantime"):
         table.compact(target_rows_per_fragment=160)
     assert {path.name for path in (Path(table.uri) / "data").iterdir()} == files
     check(table.uri)

@@ -284,7 +284,7 @@ def test_every_so_often_until_told_to_stop(uri: str) -> None:
     assert 0 < pause.args[0] <= 600
     with mock.patch("pennon.cli.maintain.sleep"):
         lines = done("maintain", uri, "--every", "10m", "--passes", "2", "--dry-run", "--output", "json").splitlines()
-    fields = {"time", "pass", "failures", "status", "table", "version", "failed", "decisions"}
+    fields = {"time", "pass", "failures", "status", "table", "version", "failed", "decisions", "work"}
     assert [set(json.loads(line)) for line in lines] == [fields] * 2
 
 

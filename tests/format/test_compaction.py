@@ -410,7 +410,7 @@ class TestRemapped:
         lance.dataset(uri).create_scalar_index("v", "BTREE", name="by_v", replace=True)
         with pytest.raises(RetryableConflict):
             commit_remapped(base, rewritten, [(old, new)])
-        with pytest.raises(RetryableConflict, match="replaced meanwhile"):
+        with pytest.raises(RetryableConflict, match="was replaced"):
             commit_remapped(base.latest(), rewritten, [(old, new)])
 
     def test_a_segment_replaced_in_the_instant_of_the_commit_leaves_answers_right(self, tmp_path):

@@ -111,7 +111,7 @@ def test_narrower_numbers_and_nulls_fit(spark: SparkSession, tmp_path: Path) -> 
         ("append", {"vector_columns": "s:3"}, "column 's' has type string, which cannot be converted to vectors"),
         ("append", {"vector_columns": "w:3"}, "vector_columns lists 'w'"),
         ("append", {"version": "1"}, "the option version is for reading"),
-        ("append", {"max_row_per_file": "1"}, "Did you mean max_rows_per_file?"),
+        ("append", {"max_row_per_file": "1"}, "Did you mean one of: max_rows_per_file"),
         ("error", {}, "cannot be written in the .ErrorIfExists. mode"),
     ],
 )
