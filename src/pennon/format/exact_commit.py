@@ -29,6 +29,13 @@ from pennon.format.snapshot import Snapshot
 from pennon.secrets import redact_exception
 
 SUFFIX = ".lance"
+# Answers of a store that cannot copy an object on the condition that the target is missing. Nothing was created then.
+# Some servers refuse a part that is copied, because the request has no body.
+REFUSALS = ("411 Length Required", "501 Not Implemented", "not implemented", "not supported")
+
+
+class NoExactCommits(Exception):
+    """The store cannot create a version in this way; nothing was committed."""
 
 
 def has_exact_commits(base: Snapshot) -> bool:
@@ -49,7 +56,7 @@ def has_exact_commits(base: Snapshot) -> bool:
 
 def commit_exactly(base: Snapshot, operation: lance.LanceOperation.BaseOperation) -> Snapshot:
     """One transaction on top of `base`; `RetryableConflict` if there is a newer version. After a `StoreUnavailable` it
-    is unknown whether it was committed."""
+    is unknown whether it was committed. `NoExactCommits` if the store cannot do it."""
     directory, table = _namespace(base)
     namespace = _NextVersion(directory, base.version + 1)
     try:
@@ -66,8 +73,11 @@ def commit_exactly(base: Snapshot, operation: lance.LanceOperation.BaseOperation
     except PennonError:
         raise
     except (OSError, ValueError, RuntimeError) as error:
+        redact_exception(error)
+        if namespace.impossible:
+            _delete_staged(base, namespace.impossible)
+            raise NoExactCommits from error
         if namespace.refused:
-            redact_exception(error)
             _delete_staged(base, namespace.refused)
             raise RetryableConflict(f"{base.uri} has a newer version than {base.version}", "Try again") from error
         raise_conflict(base, error)
@@ -84,12 +94,14 @@ def _namespace(base: Snapshot) -> tuple[DirectoryNamespace, list[str]]:
 
 class _NextVersion(LanceNamespace):
     """A namespace that creates one version of a table and no other. `refused` are paths of manifests that Lance has
-    staged for other numbers, or for this one after another writer has created it."""
+    staged for other numbers, or for this one after another writer has created it; `impossible` are those that the store
+    cannot create."""
 
     def __init__(self, directory: DirectoryNamespace, version: int) -> None:
         self._directory = directory
         self._version = version
         self.refused: list[str] = []
+        self.impossible: list[str] = []
 
     def namespace_id(self) -> str:
         return f"version {self._version}"
@@ -108,6 +120,10 @@ class _NextVersion(LanceNamespace):
             return self._directory.create_table_version(request)
         except ConcurrentModificationError:
             self.refused.append(staged)
+            raise
+        except (LanceNamespaceError, OSError, ValueError, RuntimeError) as error:
+            if any(answer.lower() in str(error).lower() for answer in REFUSALS):
+                self.impossible.append(staged)
             raise
 
 

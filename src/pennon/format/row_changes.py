@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import lance
@@ -22,7 +23,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 from pennon.errors import DamagedTable, UnsupportedTable
 from pennon.format.commit import commit_operation
 from pennon.format.deletion_files import WrittenDeletion, write_full_deletion
-from pennon.format.exact_commit import commit_exactly, has_exact_commits
+from pennon.format.exact_commit import NoExactCommits, commit_exactly, has_exact_commits
 from pennon.format.manifest import DeletionFile
 from pennon.format.named_files import DATA, delete_unless_named
 from pennon.format.row_ids import RowIds
@@ -79,12 +80,14 @@ def commit_inserted_rows(
     base: Snapshot, deletions: Sequence[WrittenDeletion], fragments: Iterable[NewFragment]
 ) -> Snapshot:
     """Commit the same, and new rows among them, only if no writer has added or changed a row since `base`."""
+    fragments = list(fragments)
     if has_exact_commits(base):
-        return commit_exactly(base, _update(base, deletions, fragments))
+        with suppress(NoExactCommits):
+            return commit_exactly(base, _update(base, deletions, fragments))
     if base.manifest.has_stable_row_ids:
         raise UnsupportedTable(
             f"{base.uri} has stable row ids, and rows can be inserted into such a table by key only if its address is"
-            " a plain name that ends in .lance",
+            " a plain name that ends in .lance, in a store with conditional copies",
             "Rename the directory of the table, or append the new rows",
         )
     deletions = [each if each.file else write_full_deletion(base, each.fragment) for each in deletions]
