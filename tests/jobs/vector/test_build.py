@@ -337,7 +337,8 @@ def test_what_pylance_ignores_is_ignored_with_a_warning(tmp_path: Path, case: st
         lance.dataset(uri).create_index(COLUMN, kind, name="theirs", **wanted)
     with pytest.warns(IgnoredOptionWarning, match=said) as found:
         pennon.open(uri).create_index(COLUMN, kind, name="ours", **wanted)
-    assert len(found) == 1
+    # PySpark up to 4.1 leaves sockets to the garbage collector.
+    assert len([each for each in found if each.category is not ResourceWarning]) == 1
     assert {index.type for index in pennon.open(uri).indices()} == {kind}
     assert files_of(uri, "ours").ivf.num_partitions == files_of(uri, "theirs").ivf.num_partitions == 4
 
