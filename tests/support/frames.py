@@ -6,15 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from pennon.engine.spark_types import spark_form
 
-def frame_of(spark: Any, table: pa.Table) -> Any:
+
+def frame_of(spark: Any, table: pa.Table, schema: Any = None) -> Any:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if spark.version < "4":
-        return spark.createDataFrame(
-            [tuple(row.values()) for row in table.to_pylist()], from_arrow_schema(table.schema)
-        )
-    return spark.createDataFrame(table)
+        rows = [tuple(row.values()) for row in table.to_pylist()]
+        plain = pa.schema([pa.field(field.name, spark_form(field.type)) for field in table.schema])
+        return spark.createDataFrame(rows, schema or from_arrow_schema(plain))
+    return spark.createDataFrame(table, schema)
 
 
 def rows_of(frame: Any) -> pa.Table:

@@ -21,6 +21,8 @@ from pennon.engine.frames import frame_schema
 from pennon.errors import ColumnNotFound, InvalidArgument, InvalidFilter, SparkUnavailable, UnsupportedColumn
 from pennon.jobs.lookup_join.plan import KEY_COST, WAYS
 from pennon.testing.engines import in_process
+from tests.support.frames import frame_of as arrow_frame
+from tests.support.frames import rows_of as arrow_rows
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOWS = {"inner": "inner", "left": "left", "semi": "left_semi", "anti": "left_anti"}
@@ -82,12 +84,12 @@ def asked(spark: Any, name: str, seed: int, rows: int = 90) -> Any:
 def frame_of(spark: Any, columns: dict[str, Any]) -> Any:
     """Timestamps without a zone stay without one."""
     table = pa.table(columns)
-    return spark.createDataFrame(table, frame_schema(table.schema))
+    return arrow_frame(spark, table, frame_schema(table.schema))
 
 
 def rows_of(frame: Any) -> Counter[Any]:
     """The rows with how often each occurs; NaN equals itself."""
-    table = frame.toArrow()
+    table = arrow_rows(frame)
     columns = [column.to_pylist() for column in table.columns]
     return Counter(tuple("NaN" if value != value else value for value in row) for row in zip(*columns, strict=True))
 
@@ -172,7 +174,7 @@ def test_random_tables_and_frames(spark: Any, tmp_path: Path, tally: Any) -> Non
                 pennon.open(uri).optimize_indices(num_indices_to_merge=0)
         numbers = np.where(rng.random(400) < 0.3, 13, rng.integers(0, 60, 400)) if seed else np.arange(0)
         keys = pa.table({"number": np.arange(len(numbers)), "q": values("int", numbers, of_frame=True)})
-        frame = spark.createDataFrame(keys, "number long, q long").repartition(1 + seed)
+        frame = arrow_frame(spark, keys, "number long, q long").repartition(1 + seed)
         table = pennon.open(uri)
         for how in WAYS:
             found = table.lookup_join(frame, {"q": "k"}, how, prefix="t_", task_memory_bytes=64 << 20)

@@ -16,6 +16,7 @@ import pennon
 from pennon.errors import InvalidArgument, SparkUnavailable
 from pennon.jobs.merge import match, merge
 from tests.jobs.rows.tables import check, files, rows, twins
+from tests.support.frames import frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +30,7 @@ def test_a_data_frame(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.M
     monkeypatch.setattr(match, "LARGE_SHARE", 1.0)
     table, theirs = twins(tmp_path)
     source = rows(KNOWN, "new")
-    frame = spark.createDataFrame(source).repartition(5)
+    frame = frame_of(spark, source).repartition(5)
     done = table.merge(frame, on="id")
     lance.dataset(theirs).merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(source)
     assert (done.rows_updated, done.rows_inserted) == (54, 17)
@@ -46,11 +47,11 @@ def test_many_ranges(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.Mo
     monkeypatch.setattr("pennon.jobs.merge.duplicates.FEW_KEYS", 0)
     table, theirs = twins(tmp_path)
     source = rows(KNOWN, "new")
-    table.merge(spark.createDataFrame(source).repartition(3), on="id")
+    table.merge(frame_of(spark, source).repartition(3), on="id")
     lance.dataset(theirs).merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(source)
     check(table, theirs)
     with pytest.raises(InvalidArgument, match="1 key in more than one row, such as id = 20"):
-        table.merge(spark.createDataFrame(rows([*KNOWN, 20])).repartition(3), on="id")
+        table.merge(frame_of(spark, rows([*KNOWN, 20])).repartition(3), on="id")
 
 
 def test_a_frame_with_other_rows_each_time(
