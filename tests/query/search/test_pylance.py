@@ -43,7 +43,12 @@ def test_the_nearest_are_stocks(case: tuple[str, str, str, type]) -> None:
             found = table.search("v", query, k, nprobes=nprobes, columns=["id"])
             assert found.column_names == ["id", "_distance"]
             own = batch.slice(number * k, k).drop_columns(["query_index"])
-            np.testing.assert_allclose(own["_distance"].to_numpy(), found["_distance"].to_numpy(), rtol=1e-3, atol=1e-4)
+            together, alone = own["_distance"].to_numpy(), found["_distance"].to_numpy()
+            if kind.startswith("IVF_HNSW"):
+                # A partition that many queries probe is scanned, which finds rows that a walk through its graph misses.
+                assert (together <= alone + 1e-4 + 1e-3 * np.abs(alone)).all()
+            else:
+                np.testing.assert_allclose(together, alone, rtol=1e-3, atol=1e-4)
             errors = np.abs(found["_distance"].to_numpy() - distances * halved(kind, metric)) / (1 + np.abs(distances))
             if kind == "IVF_RQ":
                 # Stock adds up entries of tables that it rounds to bytes.
