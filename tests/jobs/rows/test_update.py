@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 import pennon
-from pennon.errors import ColumnNotFound, InvalidArgument, InvalidFilter
+from pennon.errors import ColumnNotFound, CommitConflict, CoverageWarning, InvalidArgument, InvalidFilter
+from pennon.jobs.rows import cover
 from pennon.jobs.rows import update as job
 from tests.jobs.rows.tables import check, files, rows, twins
 
@@ -123,3 +124,19 @@ def test_an_empty_table(tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(rows([]), uri)
     assert pennon.open(uri).update({"k": "1"}).status == "nothing to do"
+
+
+def test_a_conflict_of_the_index_after_the_commit_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": range(100)}), uri)
+    table = pennon.open(uri, engine="local")
+    table.create_index("id")
+
+    def conflict(*_: object) -> None:
+        raise CommitConflict("another writer changed the index")
+
+    monkeypatch.setattr(cover, "optimize", conflict)
+    with pytest.warns(CoverageWarning, match="not covered yet: another writer changed the index"):
+        done = table.update({"id": "id + 1000"}, where="id < 5", maintain=True)
+    assert done.rows_updated == 5
+    assert table.count("id >= 1000") == 5

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 
 from pennon.engine import Engine
-from pennon.errors import CommitConflict
+from pennon.errors import CommitConflict, CoverageWarning
 from pennon.format.snapshot import Snapshot
 from pennon.jobs.kinds import PlanContext
 from pennon.jobs.optimize.optimize import optimize
@@ -20,7 +21,7 @@ def cover_changes(engine: Engine, snapshot: Snapshot, memory_bytes: int, maintai
     """Run `optimize` for the indices of which enough rows are not covered; `maintain=True`: for all, False: for none.
 
     The change is committed already: if another writer is changing the same index, its coverage is left to the next
-    optimize.
+    optimize, with a `CoverageWarning`.
     """
     if maintain is False:
         return snapshot
@@ -30,7 +31,9 @@ def cover_changes(engine: Engine, snapshot: Snapshot, memory_bytes: int, maintai
     plan = plan_optimize(PlanContext.of(engine, snapshot, memory_bytes), names=names)
     try:
         return optimize(engine, snapshot, plan, memory_bytes) if plan.due else snapshot
-    except CommitConflict:
+    except CommitConflict as conflict:
+        problem = f"the change of {snapshot.uri} is committed, and its rows are not covered yet: {conflict.problem}"
+        warnings.warn(problem, CoverageWarning, stacklevel=2)
         return snapshot.latest()
 
 
