@@ -2,8 +2,9 @@
 PYTHON ?= python3
 ARGS ?=
 BENCH ?=
-# Processes that tests run in; each has a Spark session of its own.
-JOBS ?= 2
+# Processes that tests run in, for two cores: some tests wait for a JVM, a store or another process. Each has a Spark
+# session of its own and takes up to 4 GiB.
+JOBS ?= 3
 
 # Where the environment forbids compiled modules, each of the many interpreters of a run compiles pandas and PySpark again.
 export PYTHONDONTWRITEBYTECODE :=
