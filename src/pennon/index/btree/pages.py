@@ -160,6 +160,7 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
     for run in runs:
         if len(run.null_ids):
             yield Run(run.null_ids, run.values[:0], run.ids[:0])
+    kernels(sum(run.rows for run in runs))  # loads them, if this is worth it for all pieces together
     pivots, frequent = _pivots(runs)
     # A frequent value is a separate piece, from the cut before it to the one after it: there is nothing to sort.
     cuts = [
