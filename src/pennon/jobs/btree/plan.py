@@ -31,6 +31,8 @@ DRIVER_SAMPLE = 20_000
 SORT_COPIES = 6
 # Rows of a range as received, in buckets of keys, and the piece being sorted or merged.
 MERGE_COPIES = 3
+# What is done with a byte in comparison with a zone map: to sort words, and strings.
+WORD_WEIGHT, STRING_WEIGHT = 2, 8
 # The largest number of boundaries that strings are compared with one by one; with more, sorting is cheaper.
 MOST_COMPARED = 32
 # Blocks smaller than this many rows make the exchange slow, so tasks grow with the number of ranges.
@@ -71,7 +73,7 @@ class BTreePlan(Displayed, Placed):
 
     @property
     def work(self) -> Effort:
-        return Effort(self.pin.location, 8 * self.rows * self.row_bytes)
+        return Effort(self.pin.location, weight_of(self.value_type) * self.rows * self.row_bytes)
 
     @property
     def task_memory_bytes(self) -> int:
@@ -155,6 +157,11 @@ def plan_btree(
 def copies_of(value_type: pa.DataType) -> int:
     """Copies of a row of a range in memory at once; strings are sorted in large pieces."""
     return MERGE_COPIES if has_keys(value_type) else SORT_COPIES
+
+
+def weight_of(value_type: pa.DataType) -> int:
+    """What is done with a byte of a row that is sorted or merged."""
+    return WORD_WEIGHT if has_keys(value_type) else STRING_WEIGHT
 
 
 def _indexable_column(snapshot: Snapshot, path: str) -> Column:

@@ -20,8 +20,8 @@ from pennon.index.btree.pages import take
 from pennon.index.btree.row_sequence import Border, Stretch
 from pennon.index.btree.row_sequence import Sequence as RowSequence
 from pennon.index.value_order import SortedValues, argsort, same_value
-from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, RANGES_PER_CORE, SAMPLES_PER_RANGE, copies_of
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
+from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, RANGES_PER_CORE, SAMPLES_PER_RANGE, copies_of, weight_of
+from pennon.jobs.shared.placement import Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves
@@ -88,7 +88,7 @@ class BTreeMerge(Placed):
 
     @property
     def work(self) -> Effort:
-        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
+        return Effort(self.remap_plan.pin.location, weight_of(self.value_type) * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:
