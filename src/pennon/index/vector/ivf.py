@@ -1,7 +1,8 @@
 """The clustering: centroids, the partition of a vector, the partitions that a query should probe.
 
 Vectors and queries passed here are prepared by the metric. Distances to centroids are float32 matrix products; for l2
-both sides are first shifted to the mean of the centroids, so that a common offset of the data costs no precision.
+both sides are first shifted to the mean of the centroids, so that a common offset of the data costs no precision. Under
+hamming the bits are the points (`Metric.points`), and distances are whole numbers, which float32 holds exactly.
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ class Ivf(Model):
         """k-means over the sample in at most `max_iters` full passes; for dot, as in pylance, over directions of length
         1."""
         spherical = not metric.by_l2
-        trained = train_kmeans(sample, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
-        return cls(metric, trained.centroids.astype(sample.dtype))
+        points = metric.points(sample)
+        trained = train_kmeans(points, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
+        return cls(metric, metric.from_points(trained.centroids, sample.dtype))
 
     def assign(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
         """The partition of each vector, and its distance to the centroid on the scale of `loss`."""
@@ -87,8 +89,14 @@ class Ivf(Model):
 
     @cached_property
     def _middle(self) -> Vectors:
+        if self.metric is Metric.HAMMING:
+            return np.zeros(self._points.shape[1])
         finite = self.centroids[self._finite]
         return finite.astype(np.float64).sum(axis=0) / max(len(finite), 1)
+
+    @cached_property
+    def _points(self) -> Vectors:
+        return self.metric.points(self.centroids)
 
     @cached_property
     def _factors(self) -> Floats:
@@ -98,16 +106,16 @@ class Ivf(Model):
         A centroid that is not finite belongs to an empty partition and is never the nearest.
         """
         finite = self._finite
-        known = np.where(finite[:, None], self.centroids, self._middle)
-        factors = np.empty((self.dim + 1, self.num_partitions), dtype=np.float32)
+        known = np.where(finite[:, None], self._points, self._middle)
+        factors = np.empty((known.shape[1] + 1, self.num_partitions), dtype=np.float32)
         seen = self._seen(known)[:, :-1]
         np.multiply(seen.T, np.float32(-2 if self.metric.by_l2 else -1), out=factors[:-1])
         factors[-1] = np.where(finite, squared_lengths(seen) if self.metric.by_l2 else np.float32(0), np.inf)
         return factors
 
     def _seen(self, vectors: Vectors) -> Floats:
-        """[x, 1], for l2 with x relative to the mean of the centroids."""
-        points = np.ones((len(vectors), self.dim + 1), dtype=np.float32)
+        """[x, 1] of points, for l2 with x relative to the mean of the centroids."""
+        points = np.ones((len(vectors), vectors.shape[1] + 1), dtype=np.float32)
         if not self.metric.by_l2:
             points[:, :-1] = vectors
             return points
@@ -118,7 +126,7 @@ class Ivf(Model):
 
     def _scores(self, vectors: Vectors, out: Floats | None = None) -> tuple[Floats, Floats]:
         """Scores that order the centroids for each vector, and the term to add to get distances."""
-        points = self._seen(vectors)
+        points = self._seen(self.metric.points(vectors))
         rest = squared_lengths(points[:, :-1]) if self.metric.by_l2 else np.ones(len(vectors), dtype=np.float32)
         return np.matmul(points, self._factors, out=None if out is None else out[: len(points)]), rest
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,53 @@ Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
-# The element types of vector columns; Lance also supports uint8 with the hamming metric, which Pennon does not build.
-ELEMENT_TYPES = (pa.float16(), pa.float32(), pa.float64())
+# The element types of vector columns: floats, and bytes of bits, which are compared by the hamming metric.
+ELEMENT_TYPES = (pa.float16(), pa.float32(), pa.float64(), pa.uint8())
 
 # Elements of a temporary: 1 MiB of float32, which stays in the second-level cache between two passes over it.
 CHUNK_ELEMENTS = 1 << 18
 
 
+VECTOR_TYPES = "fixed-size lists of float16, float32 or float64, or of uint8 for bits"
+
+
+@dataclass(frozen=True)
+class VectorType:
+    """What a vector column holds."""
+
+    item: pa.DataType
+    dim: int  # items of a vector
+
+    @classmethod
+    def of(cls, type_: pa.DataType) -> VectorType:
+        """Raises TypeError for columns of other types."""
+        found = cls.find(type_)
+        if found is None:
+            raise TypeError(f"{type_} is not a type of vectors")
+        return found
+
+    @classmethod
+    def find(cls, type_: pa.DataType) -> VectorType | None:
+        """None for columns of other types."""
+        if pa.types.is_fixed_size_list(type_) and type_.value_type in ELEMENT_TYPES:
+            return cls(type_.value_type, type_.list_size)
+        return None
+
+    @property
+    def element(self) -> np.dtype[Any]:
+        return np.dtype(self.item.to_pandas_dtype())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a vector."""
+        return self.dim * self.element.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.item}[{self.dim}]"
+
+
 def is_vector_type(type_: pa.DataType) -> bool:
-    return pa.types.is_fixed_size_list(type_) and type_.value_type in ELEMENT_TYPES
+    return VectorType.find(type_) is not None
 
 
 def to_matrix(column: pa.Array) -> tuple[npt.NDArray[Any], Mask]:
@@ -54,18 +93,30 @@ def to_lists(matrix: npt.NDArray[Any]) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(items, type=list_type(items.type, matrix.shape[1]))
 
 
-def as_floats(given: Any, label: str, element: np.dtype[Any]) -> npt.NDArray[Any]:
+def as_items(given: Any, label: str, element: np.dtype[Any]) -> npt.NDArray[Any]:
     """The value of a user's option, an Arrow column or anything numpy reads, in the column's type."""
     try:
         if isinstance(given, pa.ChunkedArray):
             given = given.combine_chunks()
         array = to_matrix(given)[0] if isinstance(given, pa.FixedSizeListArray) else np.asarray(given)
-        floats = np.ascontiguousarray(array, dtype=element)
+        items = in_type(array, element)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{label} cannot be read as floats: {error}") from error
-    if not np.isfinite(floats).all():
+        raise InvalidArgument(f"{label} cannot be read as {element}: {error}") from error
+    if not np.isfinite(items).all():
         raise InvalidArgument(f"{label} contain values that are not finite")
-    return floats
+    return items
+
+
+def in_type(array: npt.NDArray[Any], element: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Numbers in the type of a column, rounded to its floats. Raises ValueError for numbers that are no bytes where
+    those are expected."""
+    if element != np.uint8 or array.dtype == np.uint8:
+        return np.ascontiguousarray(array, dtype=element)
+    with np.errstate(invalid="ignore"):
+        items = np.ascontiguousarray(array).astype(np.uint8)
+    if not np.array_equal(items, array):
+        raise ValueError("items are whole numbers from 0 to 255, eight bits each")
+    return items
 
 
 def list_type(element: pa.DataType, width: int) -> pa.DataType:

@@ -153,7 +153,8 @@ def _by_group(probed: Sequence[Positions]) -> Iterator[tuple[int, Positions]]:
 
 
 def _checksums(queries: Vectors) -> Checksums:
-    words = np.ascontiguousarray(queries).view(np.uint16).astype(np.uint64)
+    item = np.uint8 if queries.dtype == np.uint8 else np.uint16
+    words = np.ascontiguousarray(queries).view(item).astype(np.uint64)
     # Odd factors lose no bit; sums and products wrap around.
     return words @ (np.random.default_rng(0).integers(0, 1 << 63, words.shape[1], dtype=np.uint64) * 2 + 1)
 

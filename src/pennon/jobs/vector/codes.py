@@ -64,10 +64,13 @@ def wrong_codes(files: VectorFiles, number: int, stored: Columns, vectors: Vecto
         prepared_queries = quantizer.prepare(prepared[suspects])
         found = _own_distances(quantizer, take_columns(stored, suspects), centroids[number], prepared_queries)
         expected = _own_distances(quantizer, take_columns(fresh, suspects), centroids[number], prepared_queries)
-        lengths = squared_lengths(prepared)
+        points = files.metric.points(prepared)
+        lengths = squared_lengths(points)
         spread = lengths
         if files.metric.by_l2:
-            spread = squared_lengths(prepared - centroids[number])
+            spread = squared_lengths(points - files.metric.points(centroids[[number]]))
+        # Bits are not rounded.
+        spread = spread * (files.metric is not Metric.HAMMING)
         allowed = SPREAD_SHARE * float(spread.mean()) + LENGTH_SHARE * lengths[suspects]
         # Negated <=, so that NaN is wrong too.
         wrong[suspects] = ~(np.abs(found - expected) <= allowed)

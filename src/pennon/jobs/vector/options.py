@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pennon.errors import InvalidArgument
 from pennon.index.vector.options import MAX_PARTITIONS, IvfOptions
-from pennon.index.vector.vectors import as_floats
+from pennon.index.vector.vectors import as_items
 
 
 def partitions_for(options: IvfOptions, rows: int) -> int:
@@ -26,7 +26,7 @@ def given_centroids(
 ) -> npt.NDArray[Any] | None:
     if given is None:
         return None
-    centroids = as_floats(given, "ivf_centroids", element)
+    centroids = as_items(given, "ivf_centroids", element)
     if centroids.ndim != 2 or centroids.shape[1] != dim or not 0 < len(centroids) <= MAX_PARTITIONS:
         raise InvalidArgument(f"ivf_centroids have the shape {centroids.shape}", f"Pass [num_partitions, {dim}] floats")
     if num_partitions not in (None, len(centroids)):

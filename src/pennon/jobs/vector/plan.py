@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pennon.display import Displayed
 from pennon.errors import InvalidArgument, UnsupportedColumn
@@ -23,7 +22,7 @@ from pennon.index.vector.metric import Metric
 from pennon.index.vector.options import IvfOptions
 from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeShape
-from pennon.index.vector.vectors import Vectors
+from pennon.index.vector.vectors import VECTOR_TYPES, Vectors, VectorType
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
 from pennon.jobs.vector.options import given_centroids, partitions_for
@@ -54,7 +53,7 @@ class VectorPlan(Displayed):
     pin: Pin
     column: str
     field_id: int
-    value_type: pa.DataType
+    vectors: VectorType
     name: str
     kind: VectorKind
     metric: Metric
@@ -88,15 +87,24 @@ class VectorPlan(Displayed):
 
     @property
     def dim(self) -> int:
-        return self.value_type.list_size
+        return self.vectors.dim
 
     @property
     def element(self) -> np.dtype[Any]:
-        return np.dtype(self.value_type.value_type.to_pandas_dtype())
+        return self.vectors.element
 
     @property
     def vector_bytes(self) -> int:
-        return self.dim * self.element.itemsize
+        return self.vectors.nbytes
+
+    @property
+    def point_dim(self) -> int:
+        """Dimensions of the points that k-means is over: vectors, or bits."""
+        return self.dim * 8 if self.metric is Metric.HAMMING else self.dim
+
+    @property
+    def point_bytes(self) -> int:
+        return self.point_dim * 4 if self.metric is Metric.HAMMING else self.vector_bytes
 
     @property
     def code_bytes(self) -> int:
@@ -106,7 +114,7 @@ class VectorPlan(Displayed):
     @property
     def trains_on_driver(self) -> bool:
         """Whether k-means runs in one process; else its iterations run on Spark."""
-        fits = self.train_rows * self.vector_bytes * TRAIN_COPIES <= self.memory_bytes
+        fits = self.train_rows * self.point_bytes * TRAIN_COPIES <= self.memory_bytes
         return self.centroids is not None or (fits and self.num_partitions <= MOST_LOCAL_PARTITIONS)
 
     @property
@@ -120,7 +128,7 @@ class VectorPlan(Displayed):
         """The expected peak memory of a task, including two copies of the centroids."""
         mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES if self.slices else 0
         # A graph is built over the points of one partition, with all links of its nodes in memory.
-        graph = self.partition_rows * (4 * self.dim + 8 * self.graph_bytes) if self.hnsw else 0
+        graph = self.partition_rows * (4 * self.point_dim + 8 * self.graph_bytes) if self.hnsw else 0
         reduced = self.rows // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
         return max(mapped, reduced) + 2 * self.model_bytes
 
@@ -174,7 +182,7 @@ class VectorPlan(Displayed):
             training = f"k-means {where}, at most {self.max_iters} iterations"
         tasks = plural(len(self.slices), "map task")
         lines = [
-            f"{self.kind.name} index {self.name!r} on {self.column} ({self.value_type.value_type}[{self.dim}])",
+            f"{self.kind.name} index {self.name!r} on {self.column} ({self.vectors})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
             f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
             f"distance  {self.metric}",
@@ -217,16 +225,17 @@ def plan_vector(
     rows_per_task: int | None = None,
 ) -> VectorPlan:
     column = _vector_column(snapshot, column_path)
-    kind, dim = vector_kind(options.index_type), column.type.list_size
+    vectors = VectorType.of(column.type)
+    kind, dim, element = vector_kind(options.index_type), vectors.dim, vectors.element
     fragments = chosen_fragments(snapshot, fragment_ids)
     rows = sum(f.live_rows for f in fragments)
-    element = np.dtype(column.type.value_type.to_pandas_dtype())
     centroids = given_centroids(options.ivf_centroids, options.num_partitions, dim, element)
     num_partitions = len(centroids) if centroids is not None else partitions_for(options, rows)
     if centroids is None and 0 < rows < num_partitions:
         raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Use fewer")
+    metric = _metric_for(snapshot, column, kind, options.measure)
     shape = kind.quantizer.shape(options.codes, dim, element)
-    vector_bytes = dim * element.itemsize
+    vector_bytes = vectors.nbytes
     train_rows = 0 if centroids is not None else num_partitions * options.sample_rate
     task_rows = rows_per_task or max(1, TASK_BYTES // vector_bytes)
     tasks = whole_waves(-(-rows // task_rows), parallelism) if rows else 1
@@ -237,10 +246,10 @@ def plan_vector(
         pin=snapshot.pin(),
         column=column.path,
         field_id=column.field_id,
-        value_type=column.type,
+        vectors=vectors,
         name=name or f"{column_path}_idx",
         kind=kind,
-        metric=options.measure,
+        metric=metric,
         fragments=tuple(f.id for f in fragments),
         rows=rows,
         slices=tuple(cut_slices(fragments, tasks)) if rows else (),
@@ -275,6 +284,23 @@ def _vector_column(snapshot: Snapshot, path: str) -> Column:
     if not VECTOR.supports(column.type):
         raise UnsupportedColumn(
             f"column {path!r} of {snapshot.uri} has type {column.type}, which a vector index does not support",
-            "Index a column of fixed-size lists of float16, float32 or float64",
+            f"Index a column of {VECTOR_TYPES}",
         )
     return column
+
+
+def _metric_for(snapshot: Snapshot, column: Column, kind: VectorKind, given: Metric | None) -> Metric:
+    held = VectorType.of(column.type)
+    element = held.element
+    metric = given or Metric.default(element)
+    where = f"column {column.path!r} of {snapshot.uri} holds {held.item} vectors"
+    if not metric.measures(element):
+        raise UnsupportedColumn(
+            f"{where}, which the metric {metric} does not measure",
+            "uint8 vectors have the metric hamming; float16, float32 and float64 vectors l2, cosine and dot",
+        )
+    if metric is Metric.HAMMING and not kind.quantizer.stores_vectors:
+        raise UnsupportedColumn(
+            f"{where}, for which neither Pennon nor pylance has codes of {kind.name}", "Use IVF_FLAT or IVF_HNSW_FLAT"
+        )
+    return metric

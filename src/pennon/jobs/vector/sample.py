@@ -103,4 +103,4 @@ def _vectors(rows: pa.Table) -> Vectors:
 
 
 def _sample_schema(plan: VectorPlan) -> pa.Schema:
-    return pa.schema([pa.field("vector", list_type(plan.value_type.value_type, plan.dim))])
+    return pa.schema([pa.field("vector", list_type(plan.vectors.item, plan.dim))])

@@ -14,12 +14,13 @@ from pennon.format.row_set import RowSet
 from pennon.format.rows import ADDRESS
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
+from pennon.index.vector.bits import paired_distances
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import FEW_QUERIES
 from pennon.index.vector.quantizers.flat import in_pieces
 from pennon.index.vector.search.partition_search import search_partitions
 from pennon.index.vector.topk import smallest
-from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks, to_matrix
+from pennon.index.vector.vectors import Floats, Positions, Vectors, VectorType, row_chunks, to_matrix
 from pennon.query.scan.execute import TAKE_LIMIT, filter_errors
 from pennon.query.scan.request import is_plain
 from pennon.query.search.neighbors import Neighbors
@@ -79,7 +80,7 @@ class ExactSearch:
             if len(addresses):
                 yield _whole(snapshot.take(addresses, [path]).column(0).combine_chunks(), addresses)
             return
-        rows = max(64, min(1 << 17, BATCH_BYTES // (type_.list_size * type_.value_type.bit_width // 8)))
+        rows = max(64, min(1 << 17, BATCH_BYTES // VectorType.of(type_).nbytes))
         scanner = snapshot.scanner(
             part.rows, columns=[path], batch_size=rows, filter=part.filter, with_row_address=True
         )
@@ -102,6 +103,8 @@ class ExactSearch:
 
     def _measure(self, queries: Vectors, vectors: Vectors, which: Positions) -> Floats:
         """The distances of each query to the vectors at its own positions."""
+        if self.metric is Metric.HAMMING:
+            return paired_distances(queries, vectors, which)
         wide = np.result_type(vectors, np.float32)
         found = np.empty(which.shape, dtype=np.float32)
         for rows in row_chunks(len(queries), which.shape[1] * vectors.shape[1]):

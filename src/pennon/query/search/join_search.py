@@ -15,7 +15,7 @@ from pennon.errors import DamagedFile, InvalidArgument, UnsupportedTable
 from pennon.format.schema import Column
 from pennon.index.kind import Query
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.vectors import Mask, Positions, Vectors
+from pennon.index.vector.vectors import Mask, Positions, Vectors, VectorType, in_type
 from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.probe import Probing, first_partitions, nearest_within
@@ -105,9 +105,10 @@ class JoinSearch:
 
 
 def read_lists(lists: pa.Array, column: Column, metric: Metric) -> tuple[Vectors, Mask]:
-    """Lists of floats as queries of the column's type. NULLs, and vectors that have no distance to anything, are left
+    """Lists of numbers as queries of the column's type. NULLs, and vectors that have no distance to anything, are left
     out: NULL, NaN or infinite items, length 0 under cosine."""
-    dim = column.type.list_size
+    held = VectorType.of(column.type)
+    dim = held.dim
     kept = lists.is_valid().to_numpy(zero_copy_only=False)
     given = lists.drop_null() if lists.null_count else lists
     lengths = pc.list_value_length(given).to_numpy(zero_copy_only=False)
@@ -118,8 +119,10 @@ def read_lists(lists: pa.Array, column: Column, metric: Metric) -> tuple[Vectors
         )
     items = _items(given.flatten())
     with np.errstate(over="ignore"):
-        element = column.type.value_type.to_pandas_dtype()
-        vectors = np.ascontiguousarray(items, dtype=element).reshape(len(given), dim)
+        try:
+            vectors = in_type(items, held.element).reshape(len(given), dim)
+        except ValueError as error:
+            raise InvalidArgument(f"a query vector of column {column.path!r} cannot be read: {error}") from error
     valid = metric.indexable(vectors)
     if valid.all():
         return vectors, kept

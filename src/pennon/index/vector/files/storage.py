@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from pennon.errors import BuildFailed, DamagedFile, UnsupportedTable
+from pennon.errors import BuildFailed, DamagedFile, InvalidArgument, UnsupportedTable
 from pennon.format.footer import container_version
 from pennon.format.index_metadata import IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
@@ -194,6 +194,8 @@ class VectorFiles:
             runs = _read_message(self.auxiliary.metadata, buffers)
             self.layout, self.graph_layout = read_layout(runs), read_layout(clusters)
             self.ivf = read_ivf(clusters, metric, len(self.layout.lengths))
+            if not metric.measures(self.ivf.element):
+                raise ValueError(f"centroids of {self.ivf.element} for {metric}")
             self.sub_index = _read_sub_index(self.index.metadata, self.kind, self.ivf.num_partitions)
             self.quantizer = self.kind.quantizer.from_metadata(
                 _read_storage_metadata(self.auxiliary.metadata), self.ivf, buffers
@@ -303,13 +305,18 @@ def _read_kind(metadata: Mapping[str, str]) -> tuple[VectorKind, Metric]:
     kind = VECTOR_KINDS.get(recorded["type"])
     if kind is None:
         raise UnsupportedTable(f"vector index type {recorded['type']!r} is not supported by this version of Pennon")
-    return kind, _metric(recorded["distance_type"])
+    metric = _metric(recorded["distance_type"])
+    if metric is Metric.HAMMING and not kind.quantizer.stores_vectors:
+        raise UnsupportedTable(f"{kind.name} for hamming is not supported by this version of Pennon")
+    return kind, metric
 
 
 def _metric(name: str) -> Metric:
-    if name.lower() == "hamming":
-        raise UnsupportedTable("vector indices for the hamming metric are not supported by this version of Pennon")
-    return Metric.named(name)
+    try:
+        return Metric.named(name)
+    except InvalidArgument:
+        problem = f"vector indices for the metric {name} are not supported by this version of Pennon"
+        raise UnsupportedTable(problem) from None
 
 
 def _buffers(file: LanceFile, digests: FileDigests | None) -> Callable[[int], bytes]:
