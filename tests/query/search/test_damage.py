@@ -132,7 +132,7 @@ def test_threads_meet_the_same_damage(uri: str) -> None:
     ("metadata", "reason"),
     [
         ('{"type":"IVF_MAGIC","distance_type":"cosine"}', "IVF_MAGIC"),
-        ('{"type":"IVF_FLAT","distance_type":"jaccard"}', "jaccard"),
+        ('{"type":"IVF_PQ","distance_type":"hamming"}', "hamming"),
     ],
 )
 def test_what_is_unknown_is_passed_over_quietly(tmp_path: Path, metadata: str, reason: str) -> None:

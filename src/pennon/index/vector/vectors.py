@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pennon.errors import InvalidArgument
 from pennon.format.schema import stored_values
@@ -28,7 +29,7 @@ ELEMENT_TYPES = (pa.float16(), pa.float32(), pa.float64(), pa.uint8())
 CHUNK_ELEMENTS = 1 << 18
 
 
-VECTOR_TYPES = "fixed-size lists of float16, float32 or float64, or of uint8 for bits"
+VECTOR_TYPES = "fixed-size lists of float16, float32 or float64, lists of such, or fixed-size lists of uint8 for bits"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class VectorType:
 
     item: pa.DataType
     dim: int  # items of a vector
+    several: bool = False  # whether a row has a list of vectors, of any number
 
     @classmethod
     def of(cls, type_: pa.DataType) -> VectorType:
@@ -51,7 +53,9 @@ class VectorType:
         """None for columns of other types."""
         if pa.types.is_fixed_size_list(type_) and type_.value_type in ELEMENT_TYPES:
             return cls(type_.value_type, type_.list_size)
-        return None
+        one = cls.find(type_.value_type) if pa.types.is_list(type_) else None
+        # pylance compares lists of vectors of bits, but cannot index them.
+        return None if one is None or one.several or one.element == np.uint8 else replace(one, several=True)
 
     @property
     def element(self) -> np.dtype[Any]:
@@ -63,7 +67,7 @@ class VectorType:
         return self.dim * self.element.itemsize
 
     def __str__(self) -> str:
-        return f"{self.item}[{self.dim}]"
+        return f"{'several ' * self.several}{self.item}[{self.dim}]"
 
 
 def is_vector_type(type_: pa.DataType) -> bool:
@@ -85,6 +89,19 @@ def to_matrix(column: pa.Array) -> tuple[npt.NDArray[Any], Mask]:
     element = np.dtype(items.type.to_pandas_dtype())
     data = np.frombuffer(items.buffers()[1] or b"", dtype=element)
     return data[items.offset : items.offset + len(items)].reshape(len(column), width), whole
+
+
+def to_rows(column: pa.Array) -> tuple[npt.NDArray[Any], Positions]:
+    """The complete vectors of a column, of one or several a row, and the position of the row of each."""
+    if not pa.types.is_list(column.type):
+        matrix, whole = to_matrix(column)
+        rows = np.flatnonzero(whole)
+        return (matrix if len(rows) == len(matrix) else matrix[rows]), rows
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    # Without the items of NULL lists.
+    matrix, whole = to_matrix(column.flatten())
+    rows = np.repeat(np.arange(len(column)), lengths)
+    return (matrix, rows) if whole.all() else (matrix[whole], rows[whole])
 
 
 def to_lists(matrix: npt.NDArray[Any]) -> pa.Array:

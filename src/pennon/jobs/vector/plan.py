@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pennon.display import Displayed
 from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.manifest import Fragment
 from pennon.format.rows import ScanSlice
 from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot
@@ -22,7 +24,7 @@ from pennon.index.vector.metric import Metric
 from pennon.index.vector.options import IvfOptions
 from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeShape
-from pennon.index.vector.vectors import VECTOR_TYPES, Vectors, VectorType
+from pennon.index.vector.vectors import VECTOR_TYPES, Vectors, VectorType, to_rows
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
 from pennon.jobs.vector.options import given_centroids, partitions_for
@@ -42,6 +44,8 @@ GRAPH_WAVES = 4
 TRAIN_COPIES = 3
 # With more centroids, the passes over the sample run on the cluster.
 MOST_LOCAL_PARTITIONS = 4096
+# Rows whose vectors are counted, where a row has several.
+COUNTED_ROWS = 256
 # Rows of the sample per partition, to estimate the sizes of partitions.
 WEIGHED_ROWS = 32
 
@@ -74,6 +78,7 @@ class VectorPlan(Displayed):
     storage_version: str
     stable_row_ids: bool
     centroids: Vectors | None = field(default=None, repr=False)
+    vectors_per_row: int = 1  # of a column of several, by a few of its rows
     models: ModelFiles | None = None  # of an existing index, used unchanged
     like: IndexSegment | None = field(default=None, repr=False)  # the segment with these models, version and details
 
@@ -121,6 +126,8 @@ class VectorPlan(Displayed):
     def fetches_vectors(self) -> bool:
         """Whether the single reducer of an index of plain vectors scans them itself instead of receiving them."""
         plain = self.kind.sub_index is SubIndex.FLAT and self.kind.quantizer.stores_vectors
+        # Several vectors of a row have one address, by which they cannot be told apart.
+        plain = plain and not self.vectors.several
         return plain and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
 
     @property
@@ -129,8 +136,13 @@ class VectorPlan(Displayed):
         mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES if self.slices else 0
         # A graph is built over the points of one partition, with all links of its nodes in memory.
         graph = self.partition_rows * (4 * self.point_dim + 8 * self.graph_bytes) if self.hnsw else 0
-        reduced = self.rows // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
+        reduced = self.entries // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
         return max(mapped, reduced) + 2 * self.model_bytes
+
+    @property
+    def entries(self) -> int:
+        """The number of vectors, about."""
+        return self.rows * self.vectors_per_row
 
     @property
     def model_bytes(self) -> int:
@@ -138,7 +150,7 @@ class VectorPlan(Displayed):
 
     @property
     def index_bytes(self) -> int:
-        return self.rows * (self.code_bytes + self.graph_bytes) + self.model_bytes
+        return self.entries * (self.code_bytes + self.graph_bytes) + self.model_bytes
 
     @property
     def graph_bytes(self) -> int:
@@ -184,7 +196,7 @@ class VectorPlan(Displayed):
         lines = [
             f"{self.kind.name} index {self.name!r} on {self.column} ({self.vectors})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
-            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
+            f"rows      {self.rows:,} in {len(self.fragments):,} fragments{self._several}",
             f"distance  {self.metric}",
             f"clusters  {plural(self.num_partitions, 'partition')} of about {self.partition_rows:,} rows",
             f"codes     {codes}",
@@ -198,8 +210,12 @@ class VectorPlan(Displayed):
         return in_lines(lines)
 
     @property
+    def _several(self) -> str:
+        return f", about {plural(self.vectors_per_row, 'vector')} each" if self.vectors.several else ""
+
+    @property
     def partition_rows(self) -> int:
-        return -(-self.rows // self.num_partitions)
+        return -(-self.entries // self.num_partitions)
 
     @property
     def index_version(self) -> int:
@@ -230,18 +246,20 @@ def plan_vector(
     fragments = chosen_fragments(snapshot, fragment_ids)
     rows = sum(f.live_rows for f in fragments)
     centroids = given_centroids(options.ivf_centroids, options.num_partitions, dim, element)
-    num_partitions = len(centroids) if centroids is not None else partitions_for(options, rows)
-    if centroids is None and 0 < rows < num_partitions:
+    per_row = _vectors_per_row(snapshot, column, fragments) if vectors.several else 1
+    entries = rows * per_row
+    num_partitions = len(centroids) if centroids is not None else partitions_for(options, entries)
+    if centroids is None and not vectors.several and 0 < rows < num_partitions:
         raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Use fewer")
     metric = _metric_for(snapshot, column, kind, options.measure)
     shape = kind.quantizer.shape(options.codes, dim, element)
     vector_bytes = vectors.nbytes
     train_rows = 0 if centroids is not None else num_partitions * options.sample_rate
-    task_rows = rows_per_task or max(1, TASK_BYTES // vector_bytes)
+    task_rows = rows_per_task or max(1, TASK_BYTES // (vector_bytes * per_row))
     tasks = whole_waves(-(-rows // task_rows), parallelism) if rows else 1
-    reducers = reducers_for(rows * (12 + shape.row_bytes) * REDUCE_COPIES, kind, parallelism, memory_bytes)
+    reducers = reducers_for(entries * (12 + shape.row_bytes) * REDUCE_COPIES, kind, parallelism, memory_bytes)
     weighed = num_partitions * WEIGHED_ROWS if reducers > 1 else 0
-    sample_rows = min(rows, max(train_rows, shape.sample_rows, weighed))
+    sample_rows = min(rows, -(-max(train_rows, shape.sample_rows, weighed) // per_row))
     return VectorPlan(
         pin=snapshot.pin(),
         column=column.path,
@@ -258,16 +276,22 @@ def plan_vector(
         shape=shape,
         hnsw=options.graph,
         sample_rows=sample_rows,
-        train_rows=min(train_rows, rows),
+        train_rows=min(train_rows, entries),
         max_iters=options.max_iters,
         seed=options.seed,
-        batch_rows=max(1024, min(BATCH_BYTES, memory_bytes // (2 * BATCH_COPIES)) // vector_bytes),
+        batch_rows=max(1024, min(BATCH_BYTES, memory_bytes // (2 * BATCH_COPIES)) // vector_bytes) // per_row or 1,
         reducers=min(reducers, num_partitions),
         memory_bytes=memory_bytes,
         storage_version=snapshot.storage_version,
         stable_row_ids=snapshot.manifest.has_stable_row_ids,
         centroids=centroids,
+        vectors_per_row=per_row,
     )
+
+
+def _vectors_per_row(snapshot: Snapshot, column: Column, fragments: Sequence[Fragment]) -> int:
+    few: pa.Array = snapshot.sample_column(column, [f.id for f in fragments], COUNTED_ROWS, seed=0)
+    return max(1, -(-len(to_rows(few)[1]) // max(1, len(few))))
 
 
 def reducers_for(held_bytes: int, kind: VectorKind, parallelism: int, memory_bytes: int) -> int:
@@ -292,12 +316,16 @@ def _vector_column(snapshot: Snapshot, path: str) -> Column:
 def _metric_for(snapshot: Snapshot, column: Column, kind: VectorKind, given: Metric | None) -> Metric:
     held = VectorType.of(column.type)
     element = held.element
-    metric = given or Metric.default(element)
+    metric = given or (Metric.COSINE if held.several else Metric.default(element))
     where = f"column {column.path!r} of {snapshot.uri} holds {held.item} vectors"
     if not metric.measures(element):
         raise UnsupportedColumn(
             f"{where}, which the metric {metric} does not measure",
             "uint8 vectors have the metric hamming; float16, float32 and float64 vectors l2, cosine and dot",
+        )
+    if held.several and metric is not Metric.COSINE:
+        raise UnsupportedColumn(
+            f"{where}, several a row, for which neither Pennon nor pylance builds an index by {metric}", "Use cosine"
         )
     if metric is Metric.HAMMING and not kind.quantizer.stores_vectors:
         raise UnsupportedColumn(

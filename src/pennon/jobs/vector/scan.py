@@ -13,7 +13,7 @@ from pennon.format.rows import ScanSlice
 from pennon.format.snapshot import Pin
 from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.vectors import Vectors, VectorType, to_matrix
+from pennon.index.vector.vectors import Vectors, VectorType, to_rows
 from pennon.jobs.audit.checksums import Facts, facts_of_hashes
 from pennon.jobs.audit.targets import Subject, View
 
@@ -34,15 +34,15 @@ def read_vectors(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Addres
 
 
 def scan_vectors(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Vectors, Addresses]]:
-    """Vectors that an index contains, with their addresses."""
+    """Vectors that an index contains, with the addresses of their rows."""
     snapshot = pin.open()
     column = snapshot.column(view.column)
     width = VectorType.of(column.type).nbytes
     metric = metric_of(view)
     for values, addresses in snapshot.scan_column(column, part, max(1, SCANNED_BYTES // width)):
-        vectors, whole = to_matrix(values)
-        kept = np.flatnonzero(whole)[metric.indexable(vectors[whole])]
-        yield vectors[kept], addresses[kept]
+        vectors, rows = to_rows(values)
+        kept = metric.indexable(vectors)
+        yield vectors[kept], addresses[rows[kept]]
 
 
 def files_of(pin: Pin, subject: Subject) -> VectorFiles:

@@ -20,7 +20,7 @@ from pennon.index.vector.quantizers.base import FEW_QUERIES
 from pennon.index.vector.quantizers.flat import in_pieces
 from pennon.index.vector.search.partition_search import search_partitions
 from pennon.index.vector.topk import smallest
-from pennon.index.vector.vectors import Floats, Positions, Vectors, VectorType, row_chunks, to_matrix
+from pennon.index.vector.vectors import Floats, Positions, Vectors, VectorType, row_chunks, to_rows
 from pennon.query.scan.execute import TAKE_LIMIT, filter_errors
 from pennon.query.scan.request import is_plain
 from pennon.query.search.neighbors import Neighbors
@@ -45,7 +45,7 @@ class ExactSearch:
         """The k nearest rows of some scans, and how many were measured. Rows no index would hold are left out."""
         best, measured = Neighbors.none(len(queries)), 0
         for part in parts:
-            for vectors, addresses in self._read(part):
+            for vectors, addresses in self.read(part):
                 valid = self.metric.indexable(vectors)
                 if not valid.all():
                     vectors, addresses = vectors[valid], addresses[valid]
@@ -58,7 +58,7 @@ class ExactSearch:
     def remeasured(self, queries: Vectors, found: Neighbors, k: int) -> Neighbors:
         """The k nearest of candidates, by their vectors in the table instead of what an index made of those."""
         candidates = RowSet.of_addresses(sorted_unique(found.addresses[found.found]))
-        read = list(self._read(ScanPart(BitMap(), candidates)))
+        read = list(self.read(ScanPart(BitMap(), candidates)))
         addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(where for _, where in read)])
         if not len(addresses):
             return Neighbors.none(len(queries))
@@ -71,8 +71,8 @@ class ExactSearch:
         distances[addresses[which] != found.addresses] = np.inf
         return Neighbors.nearest(distances, found.addresses, k)
 
-    def _read(self, part: ScanPart) -> Iterator[tuple[Vectors, Addresses]]:
-        """Whole vectors and their addresses, batch by batch; NULLs are left out."""
+    def read(self, part: ScanPart) -> Iterator[tuple[Vectors, Addresses]]:
+        """Whole vectors and the addresses of their rows, batch by batch; NULLs are left out."""
         snapshot, path, type_ = self.snapshot, self.column.path, self.column.type
         found = part.found
         if found is not None and len(found) <= TAKE_LIMIT and part.filter is None and is_plain((path,)):
@@ -121,5 +121,5 @@ class ExactSearch:
 
 
 def _whole(values: pa.Array, addresses: Addresses) -> tuple[Vectors, Addresses]:
-    vectors, whole = to_matrix(values)
-    return (vectors, addresses) if whole.all() else (vectors[whole], addresses[whole])
+    vectors, rows = to_rows(values)
+    return vectors, addresses if len(rows) == len(addresses) == len(vectors) else addresses[rows]

@@ -15,12 +15,14 @@ from pennon.format.schema import Column, stored_values
 from pennon.format.snapshot import Snapshot
 from pennon.index.threads import cores
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.vectors import VECTOR_TYPES, Vectors, VectorType, in_type, is_vector_type, to_matrix
+from pennon.index.vector.vectors import VECTOR_TYPES, Positions, Vectors, VectorType, in_type, is_vector_type, to_matrix
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import column_names
 
 # Partitions probed of every segment by default; more while a query has too few answers.
 DEFAULT_NPROBES = 20
+# Candidates per answer that are measured again, where rows have several vectors.
+SEVERAL_REFINE_FACTOR = 10
 # One vector, as a list, a numpy array, an Arrow array or an Arrow scalar; several as lists, a matrix or Arrow lists.
 VectorLike = Any
 
@@ -128,6 +130,12 @@ class Question:
     column: Column
     queries: Vectors
     metric: Metric | None
+    starts: Positions | None = None  # the first vector of each query, where rows and queries have several
+
+    @property
+    def count(self) -> int:
+        """The number of queries."""
+        return len(self.queries) if self.starts is None else len(self.starts)
 
     @property
     def k(self) -> int:
@@ -135,12 +143,15 @@ class Question:
 
     @property
     def wanted(self) -> int:
+        """Candidates per query. Those of several vectors are always measured again."""
+        if self.starts is not None and self.request.refine_factor is None:
+            return self.k * SEVERAL_REFINE_FACTOR
         return self.request.wanted
 
     @property
     def threads(self) -> int:
         """One query is not worth dividing."""
-        return 1 if len(self.queries) == 1 else self.request.threads or cores()
+        return 1 if self.count == 1 else self.request.threads or cores()
 
 
 def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike, *, many: bool) -> Question:
@@ -158,7 +169,11 @@ def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike
             "Give minimum_nprobes <= maximum_nprobes, or nprobes alone",
         )
     metric = None if request.metric is None else _read_metric(request.metric, column)
-    question = Question(request, column, _read_queries(queries, column, many), metric)
+    if VectorType.of(column.type).several:
+        vectors, starts = _read_several(queries, column, many)
+        question = Question(request, column, vectors, metric, starts)
+    else:
+        question = Question(request, column, _read_queries(queries, column, many), metric)
     if request.ef is not None and request.ef < question.wanted:
         refined = " times refine_factor" if request.refine_factor else ""
         raise InvalidArgument(f"ef={request.ef} is less than k{refined}", f"Use ef >= {question.wanted}")
@@ -189,6 +204,20 @@ def _check_number(label: str, value: object, *, optional: bool) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InvalidArgument(f"{label} must be a whole number of at least 1, not {value!r}")
+
+
+def _read_several(given: VectorLike, column: Column, many: bool) -> tuple[Vectors, Positions]:
+    """The vectors of all queries, and the first of each. A query is a list of vectors or a matrix, or a single one."""
+    try:
+        queries = [_to_numpy(one) for one in (given if many else [given])]
+    except TypeError as error:
+        raise InvalidArgument(f"the queries cannot be read: {error}", "Give a list of them") from error
+    read = [_read_queries(one, column, many=one.ndim != 1 or not one.size) for one in queries]
+    counts = np.array([len(one) for one in read], dtype=np.int64)
+    if not counts.all():
+        raise InvalidArgument("a query has no vectors", "Give a list of vectors or a matrix")
+    vectors = np.concatenate([np.empty((0, VectorType.of(column.type).dim), dtype=np.float16), *read])
+    return vectors.astype(VectorType.of(column.type).element), np.cumsum(counts) - counts
 
 
 def _read_queries(given: VectorLike, column: Column, many: bool) -> Vectors:

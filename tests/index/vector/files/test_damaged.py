@@ -169,7 +169,6 @@ def test_a_file_of_another_size_than_recorded(tables: dict[str, str], tmp_path: 
     [
         '{"type":"IVF_MAGIC","distance_type":"l2"}',
         '{"type":"IVF_PQ","distance_type":"hamming"}',
-        '{"type":"IVF_PQ","distance_type":"jaccard"}',
     ],
 )
 def test_what_pennon_does_not_know_is_not_called_damage(tables: dict[str, str], tmp_path: Path, said: str) -> None:

@@ -97,7 +97,7 @@ def test_an_index_with_empty_partitions_is_read(tmp_path: Path) -> None:
 
 def test_details_say_what_the_files_say(tmp_path: Path) -> None:
     uri = write_table(tmp_path / "t.lance", clustered(1000, 16).astype(np.float32))
-    for case, metric in zip(CASES, [*Metric, *Metric], strict=True):
+    for case, metric in zip(CASES, [*FLOAT_METRICS, *FLOAT_METRICS], strict=True):
         stock_index(uri, case, metric.value, 2)
         files = open_files(uri)
         assert recorded_details(uri) == VectorDetails.of(files.kind, files.quantizer)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from pennon.errors import BuildFailed, DamagedFile, InvalidArgument, UnsupportedTable
+from pennon.errors import BuildFailed, DamagedFile, UnsupportedTable
 from pennon.format.footer import container_version
 from pennon.format.index_metadata import IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
@@ -186,7 +186,7 @@ class VectorFiles:
             if (self._index_digests is None) != (self._auxiliary_digests is None):
                 raise ValueError("files of two segments")
             self.kind, metric = _read_kind(self.index.metadata)
-            coded = _metric(self.auxiliary.metadata[DISTANCE_KEY])
+            coded = Metric.named(self.auxiliary.metadata[DISTANCE_KEY])
             if coded is not metric:
                 raise ValueError(f"codes for {coded} in an index for {metric}")
             buffers = _buffers(self.auxiliary, self._auxiliary_digests)
@@ -305,18 +305,10 @@ def _read_kind(metadata: Mapping[str, str]) -> tuple[VectorKind, Metric]:
     kind = VECTOR_KINDS.get(recorded["type"])
     if kind is None:
         raise UnsupportedTable(f"vector index type {recorded['type']!r} is not supported by this version of Pennon")
-    metric = _metric(recorded["distance_type"])
+    metric = Metric.named(recorded["distance_type"])
     if metric is Metric.HAMMING and not kind.quantizer.stores_vectors:
         raise UnsupportedTable(f"{kind.name} for hamming is not supported by this version of Pennon")
     return kind, metric
-
-
-def _metric(name: str) -> Metric:
-    try:
-        return Metric.named(name)
-    except InvalidArgument:
-        problem = f"vector indices for the metric {name} are not supported by this version of Pennon"
-        raise UnsupportedTable(problem) from None
 
 
 def _buffers(file: LanceFile, digests: FileDigests | None) -> Callable[[int], bytes]:
