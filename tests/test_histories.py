@@ -25,7 +25,7 @@ from pennon.testing.cases import (
     zone_map,
 )
 from pennon.testing.histories import History, only, with_stable_row_ids
-from pennon.testing.neighbors import BITS, vector_index, vectors
+from pennon.testing.neighbors import BITS, SEVERAL, vector_index, vectors
 from pennon.testing.words import inverted_index, words
 
 TRIANGLE = "st_geomfromtext('POLYGON((0 0, 5 0, 0 5, 0 0))')"
@@ -165,6 +165,22 @@ class BitsHistory(VectorHistory):
     indices = (vector_index("v", ("IVF_FLAT",), prefilters=(None, "k < 4"), shape=BITS), btree("k"))
 
 
+class SeveralHistory(VectorHistory):
+    """Several vectors a row."""
+
+    columns: ClassVar = {"k": integers("k", 10, nulls=False), "v": vectors(SEVERAL)}
+    indices = (
+        vector_index(
+            "v",
+            VECTOR_TYPES,
+            options={"IVF_PQ": {"num_sub_vectors": 4}},
+            prefilters=(None, "k < 4"),
+            shape=SEVERAL,
+        ),
+        btree("k"),
+    )
+
+
 SCALAR = tuple(
     machine
     for each in (KeyHistory, ScalarHistory, ZonesHistory, BitmapHistory, TextHistory, WordHistory)
@@ -174,7 +190,9 @@ SCALAR = tuple(
 BOXES = (BoxHistory, with_stable_row_ids(BoxHistory))
 VECTORS = (VectorHistory, with_stable_row_ids(VectorHistory))
 # Vectors of other types; on Spark, what differs is the same tasks.
-OTHER_VECTORS = tuple(machine for each in (BitsHistory,) for machine in (each, with_stable_row_ids(each)))
+OTHER_VECTORS = tuple(
+    machine for each in (BitsHistory, SeveralHistory) for machine in (each, with_stable_row_ids(each))
+)
 # What leads to old values in an index, without what only makes it rarer.
 IN_PLACE = {
     "create",

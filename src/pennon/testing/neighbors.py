@@ -54,6 +54,22 @@ BITS = VectorShape(
 )
 
 
+def _measure_several(query: npt.NDArray[Any], rows: pa.Array, metric: Metric) -> npt.NDArray[np.float32]:
+    found = np.full(len(rows), np.inf, dtype=np.float32)
+    for number, row in enumerate(rows.to_pylist()):
+        if row:
+            found[number] = metric.distances(query, np.array(row, dtype=np.float32)).min(axis=1).sum()
+    return found
+
+
+SEVERAL = VectorShape(
+    lambda rng: rng.standard_normal((rng.integers(1, 4), DIM)).astype(np.float32),
+    pa.list_(pa.list_(pa.float32(), DIM)),
+    (Metric.COSINE,),
+    _measure_several,
+)
+
+
 def vectors(shape: VectorShape = FLOATS, nulls: float = 0.1) -> Column:
     """A column of vectors, some of them NULL."""
 

@@ -84,6 +84,8 @@ def _with_columns(snapshot: Snapshot, request: SearchRequest) -> SearchRequest:
 def _check_vectors(snapshot: Snapshot, column: str, frame: DataFrame, query_column: str) -> None:
     held = VectorType.find(snapshot.column(column).type)
     items = BYTES if held is not None and held.element == np.uint8 else FLOATS
+    if held is not None and held.several:
+        items = tuple(f"array<{item}>" for item in FLOATS)
     if list_items(frame, query_column) not in items:
         type_ = frame.schema[query_column].dataType.simpleString()
         raise InvalidArgument(

@@ -43,8 +43,8 @@ def search(plan: KnnJoinPlan, added: pa.Schema, batches: Batches) -> Batches:
     opened = plan.open()
     returned = Returned(NEIGHBORS, added)
     for rows in blocks(batches, plan.block_rows):
-        queries, valid = opened.read(rows.column(plan.query_column))
-        found = opened.nearest(queries) if len(queries) else Neighbors.none(0)
+        question, valid = opened.ask(rows.column(plan.query_column))
+        found = opened.answer(question) if question.count else Neighbors.none(0)
         yield from _returned(opened, returned, rows, valid, found)
 
 

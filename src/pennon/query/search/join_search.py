@@ -15,11 +15,12 @@ from pennon.errors import DamagedFile, InvalidArgument, UnsupportedTable
 from pennon.format.schema import Column
 from pennon.index.kind import Query
 from pennon.index.vector.metric import Metric
+from pennon.index.vector.several import starts_of
 from pennon.index.vector.vectors import Mask, Positions, Vectors, VectorType, in_type
 from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.probe import Probing, first_partitions, nearest_within
-from pennon.query.search.request import SearchRequest, read_request
+from pennon.query.search.request import Question, SearchRequest, read_request
 from pennon.query.search.result_table import to_table
 from pennon.query.search.run import SearchTrace, Task, plan_task, probing, run_task
 from pennon.query.search.source import Source, usable_source
@@ -48,10 +49,20 @@ class JoinSearch:
         """The queries among some lists that have distances, and which lists those are."""
         return read_lists(lists, self._question.column, self._source().metric)
 
+    def ask(self, lists: pa.Array) -> tuple[Question, Mask]:
+        """As `read`, where a query may have several vectors."""
+        if self._question.starts is None:
+            queries, valid = self.read(lists)
+            return replace(self._question, queries=queries), valid
+        return read_several(lists, self._question, self._source().metric)
+
     def nearest(self, queries: Vectors, candidates: Neighbors | None = None) -> Neighbors:
+        """The neighbors of some queries of one vector each."""
+        return self.answer(replace(self._question, queries=queries), candidates)
+
+    def answer(self, question: Question, candidates: Neighbors | None = None) -> Neighbors:
         """The neighbors of some queries. `candidates` are what others found for them in the partitions they probe;
         without them, a segment that turns out damaged is left out and its fragments are measured."""
-        question = replace(self._question, queries=queries)
         while True:
             try:
                 trace = SearchTrace(self._source())
@@ -128,6 +139,16 @@ def read_lists(lists: pa.Array, column: Column, metric: Metric) -> tuple[Vectors
         return vectors, kept
     kept[kept] = valid
     return vectors[valid], kept
+
+
+def read_several(lists: pa.Array, question: Question, metric: Metric) -> tuple[Question, Mask]:
+    """Lists of vectors as queries; vectors without a distance to anything are left out, and queries of no others."""
+    vectors, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    queries, valid = read_lists(vectors, question.column, metric)
+    rows = rows[valid].astype(np.int64)
+    kept = np.zeros(len(lists), dtype=np.bool_)
+    kept[rows] = True
+    return replace(question, queries=queries, starts=starts_of(rows)), kept
 
 
 def _items(values: pa.Array) -> npt.NDArray[Any]:

@@ -27,6 +27,8 @@ from pennon.query.search.source import Source
 # Vectors that a lookup finds for each answer, as in pylance; more if they belong to too few rows.
 VECTORS_PER_ANSWER = 10
 DEEPER = 4
+# What the lookups of a block of queries may find.
+BLOCK_BYTES, CANDIDATE_BYTES = 64 << 20, 24
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,7 @@ class SeveralSearch:
 
     def of_queries(self, chosen: Positions) -> SeveralSearch:
         """Some of the queries."""
-        ends = np.append(self.starts[1:], len(self.queries))
-        counts = (ends - self.starts)[chosen]
-        starts = np.cumsum(counts) - counts
-        vectors = np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum())
+        vectors, starts = _gathered(self.starts, len(self.queries), chosen)
         return replace(self, queries=self.queries[vectors], starts=starts)
 
     def nearest(self, parts: Sequence[ScanPart], k: int) -> tuple[Neighbors, int]:
@@ -64,8 +63,14 @@ class SeveralSearch:
 
     def indexed(self, source: Source, how: Probing, traces: Sequence[SegmentTrace]) -> Neighbors:
         """The nearest rows that the index covers."""
-        candidates = self._candidates(source, how, traces, how.k * VECTORS_PER_ANSWER)
-        return self._remeasured(candidates, how.k)
+        depth = how.k * VECTORS_PER_ANSWER
+        most = max(1, BLOCK_BYTES // (CANDIDATE_BYTES * depth))
+        cuts = np.flatnonzero(np.diff(self.starts // most)) + 1
+        blocks: list[Neighbors] = []
+        for chosen in np.split(np.arange(len(self.starts)), cuts):
+            block = self.of_queries(chosen)
+            blocks.append(block._remeasured(block._candidates(source, how, traces, depth), how.k))
+        return Neighbors.stacked(blocks)
 
     def _candidates(self, source: Source, how: Probing, traces: Sequence[SegmentTrace], depth: int) -> Neighbors:
         """The rows with the best estimates."""
@@ -89,13 +94,15 @@ class SeveralSearch:
         # A scan need not come in the order of addresses.
         order = np.argsort(owners, kind="stable")
         vectors, owners = vectors[order], owners[order]
+        row_starts = starts_of(owners)
+        rows = owners[row_starts]
         distances = np.full(candidates.addresses.shape, np.inf, dtype=np.float32)
         for number, own in enumerate(candidates.addresses):
-            chosen = np.isin(owners, own)
-            found, rows = self.of_queries(np.array([number]))._measure(vectors[chosen], owners[chosen])
-            if len(rows):
-                at = np.minimum(np.searchsorted(rows, own), len(rows) - 1)
-                distances[number] = np.where(rows[at] == own, found[0, at], np.inf)
+            which, _ = _gathered(row_starts, len(owners), np.flatnonzero(np.isin(rows, own)))
+            found, held = self.of_queries(np.array([number]))._measure(vectors[which], owners[which])
+            if len(held):
+                at = np.minimum(np.searchsorted(held, own), len(held) - 1)
+                distances[number] = np.where(held[at] == own, found[0, at], np.inf)
         return Neighbors.nearest(distances, candidates.addresses, k)
 
     def _measure(self, vectors: Vectors, owners: Addresses) -> tuple[Floats, Addresses]:
@@ -116,32 +123,40 @@ def estimated(found: Neighbors, starts: Positions, k: int) -> Neighbors:
     last = np.where(np.isfinite(last), last, np.float32(0))
     # The nearest vector of a row for each vector of a query: rows of `found` are ascending.
     order = np.lexsort((place, addresses, vector))
-    vector, addresses, distances = vector[order], addresses[order], distances[order]
-    first = np.append(True, (vector[1:] != vector[:-1]) | (addresses[1:] != addresses[:-1]))[: len(vector)]
-    vector, addresses, gains = vector[first], addresses[first], (distances - last[vector])[first[: len(distances)]]
-    return _best_sums(np.searchsorted(starts, vector, side="right") - 1, addresses, gains, last, starts, k)
+    order = order[_changes(vector[order], addresses[order])]
+    query = np.searchsorted(starts, vector[order], side="right") - 1
+    without = np.add.reduceat(last, starts)
+    return _best_sums(query, addresses[order], (distances - last[vector])[order], without, k)
 
 
-def _best_sums(
-    query: Positions, addresses: Addresses, gains: Floats, last: Floats, starts: Positions, k: int
-) -> Neighbors:
-    """Adds up what the vectors of a query gain by a row; `last` is what each has without."""
+def _best_sums(query: Positions, addresses: Addresses, gains: Floats, without: Floats, k: int) -> Neighbors:
+    """The k best rows of each query, by what its vectors gain from a row; `without` is the distance without a gain."""
     order = np.lexsort((addresses, query))
     query, addresses, gains = query[order], addresses[order], gains[order]
-    firsts = np.flatnonzero(
-        np.append(True, (query[1:] != query[:-1]) | (addresses[1:] != addresses[:-1]))[: len(query)]
-    )
-    without = np.add.reduceat(last, starts) if len(starts) else np.empty(0, dtype=np.float32)
+    firsts = _changes(query, addresses)
     if not len(firsts):
-        return Neighbors.none(len(starts))
+        return Neighbors.none(len(without))
     query, addresses = query[firsts], addresses[firsts]
     scores = np.add.reduceat(gains, firsts) + without[query]
     order = np.lexsort((addresses, scores, query))
     query, addresses, scores = query[order], addresses[order], scores[order]
     rank = np.arange(len(query)) - np.searchsorted(query, query)
     kept = rank < k
-    shape = len(starts), int(rank[kept].max()) + 1
+    shape = len(without), int(rank[kept].max()) + 1
     result = Neighbors(np.full(shape, np.inf, dtype=np.float32), np.full(shape, NOWHERE))
     result.distances[query[kept], rank[kept]] = scores[kept]
     result.addresses[query[kept], rank[kept]] = addresses[kept]
     return result
+
+
+def _changes(first: Positions, second: Addresses) -> Positions:
+    """The positions at which either of two columns has another value than before."""
+    changed = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    return np.flatnonzero(np.append(True, changed)) if len(first) else np.empty(0, dtype=np.int64)
+
+
+def _gathered(starts: Positions, end: int, chosen: Positions) -> tuple[Positions, Positions]:
+    """The positions of the vectors of some groups, and where each group starts among them."""
+    counts = (np.append(starts[1:], end) - starts)[chosen]
+    new = np.cumsum(counts) - counts
+    return np.repeat(starts[chosen] - new, counts) + np.arange(counts.sum()), new
