@@ -68,8 +68,12 @@ class Metric(StrEnum):
         """Vectors in the form of the index: of length 1 under cosine, rounded to the column's type, else unchanged."""
         if self is not Metric.COSINE:
             return vectors
+        lengths, prepared = _lengths_like_pylance(vectors)[:, None], np.empty(vectors.shape, dtype=vectors.dtype)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return (vectors / _lengths_like_pylance(vectors)[:, None]).astype(vectors.dtype, copy=False)
+            # By chunks: float16 is widened for the division.
+            for rows in row_chunks(*vectors.shape):
+                np.divide(vectors[rows], lengths[rows], out=prepared[rows], casting="same_kind")
+        return prepared
 
     def points(self, vectors: Vectors) -> Vectors:
         """Prepared vectors as the points whose l2 or inner product is measured: under hamming their bits."""
@@ -87,7 +91,13 @@ class Metric(StrEnum):
         if self is Metric.HAMMING:
             return hamming_distances(queries, vectors)
         wide = np.result_type(queries, vectors, np.float32)
-        queries, vectors = queries.astype(wide, copy=False), vectors.astype(wide, copy=False)
+        queries = queries.astype(wide, copy=False)
+        if vectors.dtype != wide:
+            # float16 is widened by chunks, not as a whole.
+            found = np.empty((len(queries), len(vectors)), dtype=np.float32)
+            for rows in row_chunks(*vectors.shape):
+                found[:, rows] = self.distances(queries, vectors[rows].astype(wide))
+            return found
         if self is Metric.L2:
             return squared_l2(queries, vectors)
         found = queries @ vectors.T
