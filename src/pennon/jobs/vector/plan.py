@@ -7,27 +7,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pennon.display import Displayed
-from pennon.errors import InvalidArgument, UnsupportedColumn
+from pennon.errors import InvalidArgument
 from pennon.format.index_metadata import IndexSegment
-from pennon.format.manifest import Fragment
 from pennon.format.rows import ScanSlice
-from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.vector.files.details import VectorDetails
 from pennon.index.vector.hnsw.graph import HnswParams
-from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.kinds import SubIndex, VectorKind, vector_kind
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.options import IvfOptions
 from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeShape
-from pennon.index.vector.vectors import VECTOR_TYPES, Vectors, VectorType, to_rows
+from pennon.index.vector.vectors import Vectors, VectorType
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
-from pennon.jobs.vector.options import given_centroids, partitions_for
+from pennon.jobs.vector.options import given_centroids, metric_for, partitions_for, vector_column, vectors_per_row
 from pennon.wording import human_bytes, in_lines, plural
 
 # Bytes of vectors of one map task: large enough that its start is negligible, small enough that the last wave is short.
@@ -44,8 +40,6 @@ GRAPH_WAVES = 4
 TRAIN_COPIES = 3
 # With more centroids, the passes over the sample run on the cluster.
 MOST_LOCAL_PARTITIONS = 4096
-# Rows whose vectors are counted, where a row has several.
-COUNTED_ROWS = 256
 # Rows of the sample per partition, to estimate the sizes of partitions.
 WEIGHED_ROWS = 32
 
@@ -126,7 +120,7 @@ class VectorPlan(Displayed):
     def fetches_vectors(self) -> bool:
         """Whether the single reducer of an index of plain vectors scans them itself instead of receiving them."""
         plain = self.kind.sub_index is SubIndex.FLAT and self.kind.quantizer.stores_vectors
-        # Several vectors of a row have one address, by which they cannot be told apart.
+        # Several vectors of a row have one address, which does not identify them.
         plain = plain and not self.vectors.several
         return plain and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
 
@@ -240,18 +234,18 @@ def plan_vector(
     memory_bytes: int,
     rows_per_task: int | None = None,
 ) -> VectorPlan:
-    column = _vector_column(snapshot, column_path)
+    column = vector_column(snapshot, column_path)
     vectors = VectorType.of(column.type)
     kind, dim, element = vector_kind(options.index_type), vectors.dim, vectors.element
     fragments = chosen_fragments(snapshot, fragment_ids)
     rows = sum(f.live_rows for f in fragments)
     centroids = given_centroids(options.ivf_centroids, options.num_partitions, dim, element)
-    per_row = _vectors_per_row(snapshot, column, fragments) if vectors.several else 1
+    per_row = vectors_per_row(snapshot, column, fragments) if vectors.several else 1
     entries = rows * per_row
     num_partitions = len(centroids) if centroids is not None else partitions_for(options, entries)
     if centroids is None and not vectors.several and 0 < rows < num_partitions:
         raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Use fewer")
-    metric = _metric_for(snapshot, column, kind, options.measure)
+    metric = metric_for(snapshot, column, kind, options.measure)
     shape = kind.quantizer.shape(options.codes, dim, element)
     vector_bytes = vectors.nbytes
     train_rows = 0 if centroids is not None else num_partitions * options.sample_rate
@@ -289,11 +283,6 @@ def plan_vector(
     )
 
 
-def _vectors_per_row(snapshot: Snapshot, column: Column, fragments: Sequence[Fragment]) -> int:
-    few: pa.Array = snapshot.sample_column(column, [f.id for f in fragments], COUNTED_ROWS, seed=0)
-    return max(1, -(-len(to_rows(few)[1]) // max(1, len(few))))
-
-
 def reducers_for(held_bytes: int, kind: VectorKind, parallelism: int, memory_bytes: int) -> int:
     """One that writes the file itself if the codes are small, else as many as the memory requires."""
     if kind.sub_index is SubIndex.HNSW:
@@ -301,34 +290,3 @@ def reducers_for(held_bytes: int, kind: VectorKind, parallelism: int, memory_byt
     if held_bytes <= memory_bytes:
         return 1
     return whole_waves(-(-held_bytes // memory_bytes), parallelism)
-
-
-def _vector_column(snapshot: Snapshot, path: str) -> Column:
-    column = snapshot.column(path)
-    if not VECTOR.supports(column.type):
-        raise UnsupportedColumn(
-            f"column {path!r} of {snapshot.uri} has type {column.type}, which a vector index does not support",
-            f"Index a column of {VECTOR_TYPES}",
-        )
-    return column
-
-
-def _metric_for(snapshot: Snapshot, column: Column, kind: VectorKind, given: Metric | None) -> Metric:
-    held = VectorType.of(column.type)
-    element = held.element
-    metric = given or (Metric.COSINE if held.several else Metric.default(element))
-    where = f"column {column.path!r} of {snapshot.uri} holds {held.item} vectors"
-    if not metric.measures(element):
-        raise UnsupportedColumn(
-            f"{where}, which the metric {metric} does not measure",
-            "uint8 vectors have the metric hamming; float16, float32 and float64 vectors l2, cosine and dot",
-        )
-    if held.several and metric is not Metric.COSINE:
-        raise UnsupportedColumn(
-            f"{where}, several a row, for which neither Pennon nor pylance builds an index by {metric}", "Use cosine"
-        )
-    if metric is Metric.HAMMING and not kind.quantizer.stores_vectors:
-        raise UnsupportedColumn(
-            f"{where}, for which neither Pennon nor pylance has codes of {kind.name}", "Use IVF_FLAT or IVF_HNSW_FLAT"
-        )
-    return metric
