@@ -82,7 +82,7 @@ class JoinSearch:
 
     @property
     def _how(self) -> Probing:
-        return probing(self._question, self._task())
+        return probing(self._question, self._task().selection)
 
     def _source(self) -> Source:
         return usable_source(self._catalog, self._question)

@@ -6,19 +6,16 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pennon.format.addresses import Addresses
-from pennon.format.row_set import RowSet
 from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.exact import ExactSearch
 from pennon.query.search.neighbors import Neighbors
-from pennon.query.search.prefilter import Prefilter, ScanPart, selected_of
+from pennon.query.search.choice import worth_measuring
+from pennon.query.search.prefilter import Prefilter, ScanPart, Selection, selected_of
 from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
 from pennon.query.search.source import Source, find_source
 
-# Up to this many rows that a filter selects are all measured, instead of looking for them in partitions.
-FEW_SELECTED = 1000
 # What a block of queries may take: for each, its distances to all centroids, or the candidates that every thread keeps
 # and the vectors of those that are measured again.
 BLOCK_BYTES = 64 << 20
@@ -38,11 +35,11 @@ class SearchTrace:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be done: whether to probe the index, and there for chosen (ascending) addresses only; and which rows
-    to measure one and all."""
+    """What is to be done: whether to probe the index, and there for selected rows only; and which rows to measure one
+    and all."""
 
     indexed: bool
-    chosen: Addresses | None
+    selection: Selection | None
     exact: list[ScanPart]
 
 
@@ -75,11 +72,11 @@ def plan_task(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
     exact = prefilter.parts(source.exact)
     if not source.segments:
         return Task(False, None, exact)
-    chosen = prefilter.addresses(source.covered)
-    trace.rows_selected = len(chosen)
-    if len(chosen) > max(FEW_SELECTED, question.wanted):
-        return Task(True, chosen, exact)
-    return Task(False, None, [ScanPart(source.covered, RowSet.of_addresses(chosen)), *exact])
+    selection = Selection.of(prefilter.rows(source.covered))
+    trace.rows_selected = selection.count
+    if not worth_measuring(selection, question, probing(question, selection), source):
+        return Task(True, selection, exact)
+    return Task(False, None, [ScanPart(source.covered, selection.rows), *exact])
 
 
 def run_task(
@@ -99,16 +96,16 @@ def run_task(
     return nearest.among(selected_of(catalog, question.request.filter, nearest.addresses[nearest.found]))
 
 
-def probing(question: Question, task: Task) -> Probing:
+def probing(question: Question, selection: Selection | None) -> Probing:
     request = question.request
-    least, most = request.least_probes, request.most_probes
-    return Probing(question.k, question.wanted, least, most, request.ef, task.chosen, question.threads)
+    least = request.minimum_nprobes or request.nprobes
+    return Probing(question.k, question.wanted, least, request.most_probes, request.ef, selection, question.threads)
 
 
 def _indexed(
     question: Question, task: Task, exact: ExactSearch, trace: SearchTrace, candidates: Neighbors | None
 ) -> Neighbors:
-    source, how = trace.source, probing(question, task)
+    source, how = trace.source, probing(question, task.selection)
     again = measured_again(question, source)
     trace.segments = [SegmentTrace() for _ in source.segments]
     blocks: list[Neighbors] = []

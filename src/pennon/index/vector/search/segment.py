@@ -79,9 +79,18 @@ class VectorSegment:
     def row_bytes(self) -> int:
         """The approximate size of a row of a loaded partition. RQ has one byte per dimension in memory for any number
         of bits."""
-        widths = [_byte_width(field.type) for field in self.files.quantizer.fields()]
         graph = GRAPH_ROW_BYTES if self.files.kind.sub_index is SubIndex.HNSW else 0
-        return 8 + max(sum(widths), self.files.ivf.dim) + graph
+        return 8 + max(self.code_bytes, self.files.ivf.dim) + graph
+
+    @cached_property
+    def code_bytes(self) -> int:
+        """The size of the code of a row as stored."""
+        return sum(_byte_width(field.type) for field in self.files.quantizer.fields())
+
+    def cached(self, numbers: Positions) -> Mask:
+        """Which of some partitions are in the cache."""
+        found = self._cache.get_all([(*self._key, number) for number in numbers.tolist()])
+        return np.array([partition is not None for partition in found], dtype=np.bool_)
 
     def ask(self, queries: Vectors) -> tuple[Vectors, Vectors]:
         """Queries prepared for the comparison with centroids, and with partitions."""
