@@ -9,7 +9,7 @@ import pytest
 
 import pennon
 from pennon.errors import InvalidFilter
-from pennon.query.search import run
+from pennon.query.search import choice
 from tests.support.neighbors import KINDS, brute_force, check, index, queries, rows, write
 
 ALL = 1000
@@ -29,7 +29,9 @@ FILTERS = [
 @pytest.fixture(params=["measured when few", "always probed"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "always probed":
-        monkeypatch.setattr(run, "FEW_SELECTED", 0)
+        monkeypatch.setattr(choice, "VERY_FEW", 0)
+        monkeypatch.setattr(choice, "FEW_SELECTED", 0)
+        monkeypatch.setattr(choice, "TAKEN", 1e12)
     return write(tmp_path / "t.lance", rows(1500), fragments=4)
 
 
@@ -72,7 +74,7 @@ def test_the_scalar_index_is_used(uri: str) -> None:
     assert [use.index for use in plan.filter.indices] == ["id_idx"]
     assert plan.filter.rows_selected == 700
     assert plan.filter.scanned_fragments == 0
-    assert plan.filter.few == (run.FEW_SELECTED > 0)
+    assert plan.filter.few == (choice.FEW_SELECTED > 0)
     assert (plan.rows_measured == 700) == plan.filter.few
 
 

@@ -1,7 +1,7 @@
 """Whether the rows that a filter selects are measured one and all, or looked for in partitions of the index.
 
-Measured rows are read from the table, which costs much more for a row than comparing its code in a cached partition; but
-there is nothing else to read, and the answer is exact.
+Measured rows are read from the table, which costs much more for a row than comparing its code in a cached partition;
+but there is nothing else to read, and the answer is exact.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pennon.query.search.probe import Probing
 from pennon.query.search.request import Question
 from pennon.query.search.source import SearchSegment, Source
 
-# Up to this many selected rows are measured in any case if codes are so short that they lose neighbors.
-FEW_SELECTED = 1000
+# Up to this many selected rows are measured in any case: a few at once are read as fast as one. More of them if codes
+# are so short that they lose neighbors.
+VERY_FEW, FEW_SELECTED = 50, 1000
 # Nanoseconds: to read a row of the table by its address, to test a row of a partition against the selection, to find
 # and pass a partition, and to read and decode a byte of it from storage.
 TAKEN, TESTED, PASSED, READ = 20_000, 8, 6_000, 1
@@ -24,7 +25,7 @@ FINE_CODES = 1.0
 
 def worth_measuring(selection: Selection, question: Question, how: Probing, source: Source) -> bool:
     """By cost; with coarse codes, a few rows more."""
-    if selection.count <= question.wanted:
+    if selection.count <= max(VERY_FEW, question.wanted):
         return True
     fine = all(_bytes_a_dimension(segment) >= FINE_CODES for segment in source.segments)
     if not fine and selection.count <= FEW_SELECTED:

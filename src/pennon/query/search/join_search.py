@@ -22,6 +22,7 @@ from pennon.query.search.probe import Probing, first_partitions, nearest_within
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.result_table import to_table
 from pennon.query.search.run import SearchTrace, Task, plan_task, probing, run_task
+from pennon.query.search.shapes import needs_more
 from pennon.query.search.source import Source, usable_source
 
 # Some partitions of a segment: its number among those of the source, the first, and the end.
@@ -52,6 +53,8 @@ class JoinSearch:
         """The neighbors of some queries. `candidates` are what others found for them in the partitions they probe;
         without them, a segment that turns out damaged is left out and its fragments are measured."""
         question = replace(self._question, queries=queries)
+        if needs_more(question.request):
+            candidates = None  # which are the nearest, and need not be among the answers
         while True:
             try:
                 trace = SearchTrace(self._source())
@@ -64,7 +67,7 @@ class JoinSearch:
     def probes(self, queries: Vectors) -> list[Positions]:
         """The partitions each query probes, segment by segment; none if the filter selects few enough rows to
         measure all."""
-        if not self._task().indexed:
+        if not self._task().indexed or needs_more(self._question.request):
             return []
         return [first_partitions(segment, queries, self._how) for segment in self._source().segments]
 

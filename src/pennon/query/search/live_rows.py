@@ -48,9 +48,7 @@ class PartitionRows:
 class LiveRows:
     """`token` is a key for what is cached of these rows: no other object has it."""
 
-    def __init__(
-        self, snapshot: Snapshot, coverage: BitMap, stores_addresses: bool, *, placed: bool = False
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, coverage: BitMap, stores_addresses: bool, *, placed: bool = False) -> None:
         """`placed`: rows have places as well, four bytes each."""
         self.token = object()
         fragments = snapshot.manifest.fragments

@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from pennon.index.vector.vectors import Vectors
 from pennon.query.catalog import Catalog, UnusableSegment
+from pennon.query.search.choice import worth_measuring
 from pennon.query.search.exact import ExactSearch
 from pennon.query.search.neighbors import Neighbors
-from pennon.query.search.choice import worth_measuring
 from pennon.query.search.prefilter import Prefilter, ScanPart, Selection, selected_of
 from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
+from pennon.query.search.shapes import MeasuredShapes, from_nearest, needs_more
 from pennon.query.search.source import Source, find_source
 
 # What a block of queries may take: for each, its distances to all centroids, or the candidates that every thread keeps
@@ -66,6 +68,8 @@ def find_neighbors(catalog: Catalog, question: Question) -> tuple[Neighbors, Sea
 def plan_task(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
     """Finds out what the filter selects."""
     source = trace.source
+    if question.request.k is None:
+        return Task(False, None, _every_row(catalog, question, trace))
     if question.request.filter is None or not question.request.prefilter:
         return Task(bool(source.segments), None, [ScanPart(source.exact)] if source.exact else [])
     trace.prefilter = prefilter = Prefilter.of(catalog, question.request.filter)
@@ -83,23 +87,57 @@ def run_task(
     catalog: Catalog, question: Question, task: Task, trace: SearchTrace, candidates: Neighbors | None = None
 ) -> Neighbors:
     """`candidates` are what others found in the index for these queries, if they did."""
+    request = question.request
     exact = ExactSearch(catalog.snapshot, question.column, trace.source.metric, question.threads)
+
+    def nearest(asked: Question) -> Neighbors:
+        return _nearest(asked, task, exact, trace, candidates)
+
+    def measured(queries: Vectors) -> Neighbors:
+        selected = None if task.selection is None else task.selection.rows
+        covered = [ScanPart(trace.source.covered, selected)] if task.indexed else []
+        found, rows = MeasuredShapes(exact, [*covered, *task.exact], request).answer(queries)
+        trace.rows_measured += rows
+        return found
+
+    if not needs_more(request):
+        found = nearest(question)
+    elif task.indexed:
+        found = from_nearest(question, catalog.snapshot, nearest, measured)
+    else:
+        found = measured(question.queries)
+    if request.filter is not None and not request.prefilter:
+        found = found.among(selected_of(catalog, request.filter, found.addresses[found.found]))
+    return found.within(request.lower, request.upper).after(request.offset)
+
+
+def _nearest(
+    question: Question, task: Task, exact: ExactSearch, trace: SearchTrace, candidates: Neighbors | None
+) -> Neighbors:
     found: list[Neighbors] = []
     if task.indexed:
         found.append(_indexed(question, task, exact, trace, candidates))
     if task.exact:
-        measured, trace.rows_measured = exact.nearest(task.exact, question.queries, question.k)
+        measured, rows = exact.nearest(task.exact, question.queries, question.k)
+        trace.rows_measured += rows
         found.append(measured)
-    nearest = Neighbors.merged(found or [Neighbors.none(len(question.queries))], question.k)
-    if question.request.filter is None or question.request.prefilter:
-        return nearest
-    return nearest.among(selected_of(catalog, question.request.filter, nearest.addresses[nearest.found]))
+    return Neighbors.merged(found or [Neighbors.none(len(question.queries))], question.k)
+
+
+def _every_row(catalog: Catalog, question: Question, trace: SearchTrace) -> list[ScanPart]:
+    """All rows that may be answered: an index has no bound on what it leaves out."""
+    live, request = catalog.snapshot.manifest.live, question.request
+    if request.filter is None or not request.prefilter:
+        return [ScanPart(live)] if live else []
+    trace.prefilter = prefilter = Prefilter.of(catalog, request.filter)
+    return prefilter.parts(live)
 
 
 def probing(question: Question, selection: Selection | None) -> Probing:
     request = question.request
     least = request.minimum_nprobes or request.nprobes
-    return Probing(question.k, question.wanted, least, request.most_probes, request.ef, selection, question.threads)
+    ef = None if request.ef is None else max(request.ef, question.wanted)
+    return Probing(question.k, question.wanted, least, request.most_probes, ef, selection, question.threads)
 
 
 def _indexed(
@@ -107,7 +145,7 @@ def _indexed(
 ) -> Neighbors:
     source, how = trace.source, probing(question, task.selection)
     again = measured_again(question, source)
-    trace.segments = [SegmentTrace() for _ in source.segments]
+    trace.segments = trace.segments or [SegmentTrace() for _ in source.segments]
     blocks: list[Neighbors] = []
     step = _block(question, source, again)
     for start in range(0, len(question.queries), step):

@@ -22,7 +22,7 @@ from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.vector.description import describe_files
 from pennon.index.vector.files.storage import AUXILIARY_FILE, ROW_ID, Partition, VectorFiles
 from pennon.index.vector.hnsw.graph import HnswGraph
-from pennon.index.vector.hnsw.search import HnswSearcher
+from pennon.index.vector.hnsw.search import HnswSearcher, default_ef
 from pennon.index.vector.kinds import SubIndex
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import PointQuantizer
@@ -89,8 +89,7 @@ class VectorSegment:
 
     def cached(self, numbers: Positions) -> Mask:
         """Which of some partitions are in the cache."""
-        found = self._cache.get_all([(*self._key, number) for number in numbers.tolist()])
-        return np.array([partition is not None for partition in found], dtype=np.bool_)
+        return np.array(self._cache.holds([(*self._key, number) for number in numbers.tolist()]), dtype=np.bool_)
 
     def ask(self, queries: Vectors) -> tuple[Vectors, Vectors]:
         """Queries prepared for the comparison with centroids, and with partitions."""
@@ -129,7 +128,7 @@ class VectorSegment:
         """The k nearest allowed rows of each query in those partitions it probes that are given. Distances are on the
         scale of the index; multiply by `scale` for Lance's."""
         allowed = allowed or {}
-        graphs = self._worth_walking(partitions, probes, allowed)
+        graphs = self._worth_walking(partitions, probes, ef or default_ef(k), allowed)
         scorers = {number: partition.scorer for number, partition in partitions.items() if number not in graphs}
         found: list[Found] = []
         if graphs:
@@ -145,7 +144,7 @@ class VectorSegment:
             yield batch.column(0).to_numpy()
 
     def _worth_walking(
-        self, partitions: Mapping[int, SearchPartition], probes: Positions, allowed: Mapping[int, Mask]
+        self, partitions: Mapping[int, SearchPartition], probes: Positions, ef: int, allowed: Mapping[int, Mask]
     ) -> dict[int, Graph]:
         if self.files.kind.sub_index is not SubIndex.HNSW:
             return {}
@@ -153,7 +152,7 @@ class VectorSegment:
         return {
             number: partition.graph
             for number, partition in partitions.items()
-            if partition.graph and partition.graph.worth_walking(int(crowds[number]), allowed.get(number))
+            if partition.graph and partition.graph.worth_walking(int(crowds[number]), ef, allowed.get(number))
         }
 
     def _load(self, number: int) -> tuple[SearchPartition, int]:
