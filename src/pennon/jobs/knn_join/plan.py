@@ -92,7 +92,9 @@ def plan_knn_join(
     fits = index_bytes <= memory_bytes // INDEX_SHARE
     groups = () if fits else _groups(sizes, memory_bytes // INDEX_SHARE, parallelism())
     per_segment = max(request.least_probes, PROBED_BY_DEFAULT[1])
-    answers = min(max(1, len(groups)), max(1, per_segment * len(source.segments)))
+    answers = max(1, len(groups))
+    if request.filter is None:
+        answers = min(answers, max(1, per_segment * len(source.segments)))
     query_bytes = (
         2 * question.queries.itemsize * question.queries.shape[1] + answers * question.wanted * CANDIDATE_BYTES
     )

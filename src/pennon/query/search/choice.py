@@ -36,12 +36,7 @@ def worth_measuring(selection: Selection, question: Question, how: Probing, sour
 def _probing(segment: SearchSegment, how: Probing) -> float:
     """What probing costs, of which the comparison with codes is the smaller part."""
     partitions = segment.opened.files.ivf.num_partitions
-    share = 1.0
-    if how.selection is not None and how.goes_on(how.least_of(segment)):
-        flagged = how.selection.flags(segment.live)[1] / max(1, int(segment.opened.lengths.sum()))
-        share = min(1.0, how.least_of(segment) / partitions / max(flagged, 1e-9))
-    else:
-        share = how.least_of(segment) / partitions
+    share = how.all_of(segment) / partitions
     rows = share * int(segment.opened.lengths.sum())
     return share * partitions * PASSED + rows * TESTED + _unread(segment, share)
 

@@ -61,6 +61,14 @@ class Probing:
         share = self.selection.flags(segment.live)[1] / max(1, rows)
         return most if share * partitions <= least else min(math.ceil(least / math.sqrt(min(1.0, share))), most)
 
+    def all_of(self, segment: SearchSegment) -> int:
+        """Partitions that hold enough selected rows if those are everywhere alike, where no step can follow."""
+        least, partitions = self.least_of(segment), segment.opened.files.ivf.num_partitions
+        if self.selection is None or not self.goes_on(least):
+            return least
+        share = self.selection.flags(segment.live)[1] / max(1, int(segment.opened.lengths.sum()))
+        return min(math.ceil(least / max(share, 1e-9)), self.most or partitions, partitions)
+
     def goes_on(self, probed: int) -> bool:
         return self.most is None or probed < self.most
 
@@ -100,7 +108,7 @@ def completed(
     source: Source, queries: Vectors, found: Neighbors, how: Probing, traces: Sequence[SegmentTrace]
 ) -> Neighbors:
     """What others found in the partitions of the first step, with more where that is too little."""
-    goes_on = any(how.goes_on(how.first_of(segment)) for segment in source.segments)
+    goes_on = any(how.goes_on(how.all_of(segment)) for segment in source.segments)
     short = np.flatnonzero(found.counts < how.k) if goes_on else ()
     if not len(short):
         return found
@@ -108,8 +116,8 @@ def completed(
 
 
 def first_partitions(segment: SearchSegment, queries: Vectors, how: Probing) -> Positions:
-    """Per query the partitions of the first step, nearest first."""
-    return _SegmentSearch(segment, queries, how, SegmentTrace()).rank(how.first_of(segment))
+    """Per query the partitions that others search for it, nearest first."""
+    return _SegmentSearch(segment, queries, how, SegmentTrace()).rank(how.all_of(segment))
 
 
 def nearest_within(

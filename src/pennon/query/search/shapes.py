@@ -26,7 +26,7 @@ from pennon.query.search.prefilter import ScanPart
 from pennon.query.search.request import Question, SearchRequest
 from pennon.query.search.result_table import fetch_columns
 
-# The candidates of the first search are so many times the rows asked for, where some of them repeat a value.
+# How often the rows asked for are taken as candidates: at first where values may repeat, in each step, and at most.
 FIRST_GROWTH, STEP, MOST_GROWTH = 4, 4, 64
 # Queries whose distances to a batch of rows are held at once.
 QUERIES_AT_ONCE = 64

@@ -35,7 +35,7 @@ class Graph:
 
     def worth_walking(self, queries: int, ef: int, allowed: Mask | None) -> bool:
         """Under a filter, a walk grows with the share of rows that are not allowed, and comparing shrinks with it.
-        Comparing is exact besides: what a filter leaves of a graph need not be connected."""
+        Comparing is also exact: what a filter leaves of a graph need not be connected."""
         count = len(self.searcher)
         compared = count if allowed is None else int(np.count_nonzero(allowed))
         walk = (WALK_ROWS + NODE_ROWS * ef * count / max(1, compared)) * (1 if queries <= CROWD else CROWDED)
