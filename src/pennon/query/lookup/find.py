@@ -222,12 +222,12 @@ class Lookup:
 
     def _pairs(self, keys: Sequence[pa.Array], fragments: BitMap) -> Pairs | None:
         """Rows that an index pairs with keys; None if rows have to be read to be matched."""
-        if len(self.keys) > 1:
+        if len(self.keys) != 1:
             return None
         values = self.keys[0].condition(keys[0]).values
-        return (
-            find_pairs(self._catalog, self.keys[0], values, fragments) if values is not None and len(values) else None
-        )
+        if values is None or not len(values):
+            return None
+        return find_pairs(self._catalog, self.keys[0], values, fragments)
 
     def _paired(self, keys: Sequence[pa.Array], pairs: Pairs, piece_rows: int) -> Iterator[Matches]:
         table = KeyTable(self._comparable(keys))
