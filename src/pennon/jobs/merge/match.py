@@ -147,7 +147,9 @@ def _held(pin: Pin, staged: Staged, on: tuple[str, ...]) -> tuple[Lookup, KeyTab
 
 def _within(part: Part, fragments: BitMap, snapshot: Snapshot) -> Iterator[Part]:
     kept = tuple(fragment for fragment in part.fragments if fragment in fragments)
-    if kept:
+    if kept == part.fragments:
+        yield part
+    elif kept:
         yield Part(kept, snapshot.manifest.rows_in(BitMap(kept)))
 
 

@@ -33,7 +33,7 @@ from pennon.jobs.rows.find import add_rows, opened
 from pennon.jobs.rows.plan import RowsPlan
 from pennon.jobs.rows.written import deleting_recorded
 from pennon.jobs.shared.cleanup import scratch_directory
-from pennon.query.scan.tasks import ROWS_PER_PART
+from pennon.query.scan.part_size import ROWS_PER_PART
 from pennon.wording import plural
 
 # Bytes of the source, and of keys of the table, in one range: a task holds them.
