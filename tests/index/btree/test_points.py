@@ -14,6 +14,7 @@ from lance.file import LanceFileReader, LanceFileWriter
 
 import pennon
 from pennon.errors import DamagedIndexWarning
+from pennon.format.store import Store
 from pennon.index.btree import points
 from pennon.index.btree.segment import BTreeSegment
 from pennon.query.catalog import Catalog
@@ -94,13 +95,21 @@ def test_rows_are_not_read_where_only_addresses_are_needed(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("column", [0, 1])
-def test_a_changed_page_is_noticed_if_it_is_needed(tmp_path: Path, column: int) -> None:
+def test_a_changed_page_is_noticed_if_it_is_needed(
+    tmp_path: Path, column: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its digest: the file is valid otherwise, and the test hides that its size differs by a few bytes."""
+    monkeypatch.setattr(Store, "size", lambda *_: None)
+    monkeypatch.setattr(Store, "check_container", lambda *_: None)
     uri = made(tmp_path, "int64")
     path = sorted(Path(uri).glob("_indices/*/part_*_page_data.lance"))[1]
     rows = LanceFileReader(str(path)).read_all().to_table()
     values = rows.column(column).to_numpy().copy()
-    place = 16 * 5 + 3
-    values[place] += 1 if column else values[place + 1] - values[place]
+    if column:
+        values[16 * 5 + 3] += 1
+    else:
+        place = 16 * 5 + int(np.flatnonzero(np.diff(values[16 * 5 : 16 * 6]))[0])
+        values[place] = values[place + 1]
     changed = rows.set_column(column, rows.schema.field(column), pa.array(values, rows.schema.field(column).type))
     path.unlink()
     with LanceFileWriter(str(path), rows.schema, version="2.1") as writer:

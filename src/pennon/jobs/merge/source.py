@@ -107,7 +107,7 @@ def source_schema(source: object) -> pa.Schema:
 
 
 def arrow_source(source: object) -> object:
-    """A source as it is, or the rows of a frame of pandas, Polars or another library as a pyarrow reader.
+    """A source as it is, or the rows of a frame of pandas (without its index), Polars or another library.
 
     Raises:
         InvalidArgument: Arrow has no type for a column.
@@ -116,6 +116,8 @@ def arrow_source(source: object) -> object:
     if ours or not hasattr(source, "__arrow_c_stream__"):
         return source
     try:
+        if type(source).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(source, preserve_index=False)
         return pa.RecordBatchReader.from_stream(source)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidArgument(

@@ -31,8 +31,9 @@ SEARCHING_PARTS = 8
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The rows that one task reads, and their number: rows found by indices, all rows of some fragments, or a `piece` of
-    a large one. With `lookup` the task searches the indices for the rows of its fragments. `exact` rows need no check."""
+    """The rows that one task reads, and their number: rows found by indices, all rows of some fragments, or a `piece`
+    of a large one. With `lookup` the task searches the indices for the rows of its fragments. `exact` rows need no
+    check."""
 
     fragments: tuple[int, ...]
     rows: int
