@@ -70,7 +70,7 @@ def _append(uri: str, number: int, keys: np.ndarray) -> None:  # pyright: ignore
 
 
 def _writer(uri: str) -> PennonStreamWriter:
-    source = PennonSource(CaseInsensitiveDict(path=uri, txn_app_id="bench"))
+    source = PennonSource(CaseInsensitiveDict(path=uri, txn_app_id="bench", maintain="auto"))
     return source.streamWriter(spark_schema(SCHEMA), False)
 
 
