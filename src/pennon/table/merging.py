@@ -16,6 +16,7 @@ from pennon.jobs.rows.plan import RowsPlan
 from pennon.jobs.shared.budget import task_memory
 from pennon.table.arguments import check_flags
 from pennon.table.changing import ChangeVerbs
+from pennon.table.verbs import runs_jobs
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
@@ -89,6 +90,7 @@ class MergeVerbs(ChangeVerbs):
         dry_run: bool,
     ) -> RowsResult[RowsPlan] | RowsPlan: ...
 
+    @runs_jobs()
     def merge(
         self,
         source: SourceLike,

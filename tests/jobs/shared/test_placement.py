@@ -110,6 +110,8 @@ def test_small_merges_start_no_spark(uri: str, monkeypatch: pytest.MonkeyPatch) 
     done = table.merge(changed, on="id")
     assert (done.rows_updated, done.rows_inserted) == (10, 10)
     assert "merged in this process" in str(done.plan)
+    assert done.work.tasks > 0
+    assert done.work.bytes_read > 0
     frame = pa.table({"id": [0, ROWS + 50], "country": ["x", "y"]}).to_pandas()
     frame.index = [7, 8]
     done = table.merge(frame, on="id")
