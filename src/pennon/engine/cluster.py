@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pennon.engine.progress import ProgressListener
 
-# Spark counts up to here in a fraction of a second, and broadcasts nothing of so many rows.
+# Spark counts up to here in a fraction of a second, and never broadcasts a frame of this size.
 MOST_COUNTED = 1 << 28
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -141,7 +141,7 @@ def pages_of(file_bytes: int | None, rows: int, page_rows: int) -> tuple[int, in
 
 
 def _regrouped(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of exactly so many rows; the last may have fewer."""
+    """Batches of exactly `rows` rows; the last may have fewer."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         if not waiting and batch.num_rows == rows:

@@ -26,8 +26,8 @@ Repeated = tuple[int, list[str]]
 
 
 def refuse_duplicates(engine: Engine, snapshot: Snapshot, staged: Staged, on: tuple[str, ...], least: int) -> None:
-    """Raises InvalidArgument if a key occurs twice. A key with NULL in it equals none. Tasks that compare keys have at
-    least so many ranges of them."""
+    """Raises InvalidArgument if a key occurs twice. A key with NULL in it equals none. Tasks compare keys
+    by `least` ranges of them, or more."""
     keys = tuple(KeyColumn(snapshot.column(name), float_bits=True) for name in on)
     if staged.rows <= FEW_KEYS:
         found = [_repeated(keys, on, [b for part in staged.slices() for b in staged.read(part, on)])]
