@@ -18,6 +18,7 @@ from pennon.query.scan.request import ColumnsLike, ScanOptions, ScanRequest
 from pennon.query.search.explain import SearchExplanation, explain_search
 from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
+from pennon.query.search.tuning.resolve import with_recall
 from pennon.table.arguments import check_flags, check_is_frame, check_texts
 from pennon.table.text_queries import TextVerbs, check_no_index
 
@@ -321,4 +322,5 @@ class QueryVerbs(TextVerbs):
         return ScanRequest.of(self._text(filter), columns, options, batch_size=batch_size)
 
     def _search_request(self, column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
-        return SearchRequest.of(column, k, {**options, "filter": self._text(options.get("filter"))})
+        request = SearchRequest.of(column, k, {**options, "filter": self._text(options.get("filter"))})
+        return with_recall(self._indices(), request)

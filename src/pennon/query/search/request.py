@@ -18,6 +18,7 @@ from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Vectors, is_vector_type, to_matrix
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import column_names
+from pennon.query.search.expected import ExpectedRecall
 
 # Partitions probed of every segment by default; more while a query has too few answers.
 DEFAULT_NPROBES = 20
@@ -37,8 +38,9 @@ class SearchOptions(TypedDict, total=False):
     filter: only rows it selects are candidates.
     prefilter: False finds the k nearest of all rows, and then leaves out those that the filter does not select.
     columns: those to return, every one by default; `_distance` comes behind them.
-    index: the name of the index to use; by default the one that covers most rows.
+    index: the name of the index to use; by default the one with the best expected recall among those that cover most.
     use_index: False measures every row.
+    recall: the share of the true neighbors to find: chooses the index, nprobes, refine_factor and ef by measurement.
     """
 
     metric: str | None
@@ -54,6 +56,7 @@ class SearchOptions(TypedDict, total=False):
     with_row_id: bool
     with_row_address: bool
     use_index: bool
+    recall: float | None
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class SearchRequest:
     minimum_nprobes: int | None = None
     maximum_nprobes: int | None = None
     threads: int | None = None  # for a batch; as many as there are cores by default
+    recall: float | None = None
+    expected: ExpectedRecall | None = None  # once the options above follow from `recall`
 
     @property
     def wanted(self) -> int:
