@@ -79,7 +79,7 @@ class InvalidFilter(PennonError, ValueError):
 
 
 class RecallUnknown(PennonError):
-    """A search asks for a recall that no setting was measured for, and the table is too large to be measured for one
+    """A search is to have a recall that no setting was measured for, and the table is too large to be measured for one
     search."""
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -81,10 +82,11 @@ class Bench:
         if self.truth.queries.own is None or setting.index is None:
             more = self.truth.queries.extra
             return setting.applied(replace(request, k=request.k + more), request.k + more)
-        given = {each: getattr(request, each) for each in request.__dataclass_fields__}
         ef = None if setting.ef is None else setting.ef + 1
-        more = {"k": request.k + 1, "index": setting.index, "minimum_nprobes": setting.nprobes}
-        return _OneMore(**{**given, **more, "refine_factor": setting.refine_factor, "ef": ef})
+        changed: dict[str, Any] = {"k": request.k + 1, "index": setting.index, "minimum_nprobes": setting.nprobes}
+        changed |= {"refine_factor": setting.refine_factor, "ef": ef}
+        given: dict[str, Any] = {each.name: getattr(request, each.name) for each in fields(request)}
+        return _OneMore(**{**given, **changed})
 
     def timed(self, points: Sequence[Measured], turns: int = TURNS, seconds: float = TIMED_SECONDS) -> list[Measured]:
         """With the median time of single queries: every turn runs each setting once, all with the same query."""

@@ -12,13 +12,14 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
+from pennon.format.snapshot import Snapshot
 from pennon.query.catalog import Catalog
-from pennon.query.search.tuning.settings import Measured
+from pennon.query.search.tuning.settings import Measured, Setting, frontier
 
 if TYPE_CHECKING:  # which chooses an index by what is stored
     from pennon.query.search.source import Source
@@ -131,6 +132,13 @@ class Tuning:
     version: int
     measured_at: float
 
+    def shortened(self) -> Tuning:
+        """With what searches choose from: of each index its default, and settings that no other of it beats."""
+        names = dict.fromkeys(point.setting.index for point in self.points)
+        kept = {point.setting: point for name in names for point in frontier(self.points_of(frozenset([name])))}
+        kept |= {point.setting: point for point in self.points if point.setting == Setting(point.setting.index)}
+        return replace(self, points=tuple(kept.values()))
+
     @property
     def key(self) -> str:
         """Of its entry in the table's configuration: one for a column, metric, k and class of filters."""
@@ -190,16 +198,21 @@ class Tuning:
 
 
 def stored_tunings(catalog: Catalog) -> tuple[Tuning, ...]:
-    """What the table's configuration holds, the newest first; entries that are not Pennon's are passed over."""
+    """What the table's configuration holds, the newest first; read once for a handle."""
     known, key = catalog.lasting, "tunings"
     if key not in known:
-        found: list[Tuning] = []
-        for name, text in catalog.snapshot.config.items():
-            if not name.startswith(PREFIX):
-                continue
-            try:
-                found.append(Tuning.from_json(text))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                logger.warning("%s has %s that is no measurement: %s", catalog.snapshot.uri, name, error)
-        known[key] = tuple(sorted(found, key=lambda each: -each.measured_at))
+        known[key] = read_tunings(catalog.snapshot)
     return known[key]
+
+
+def read_tunings(snapshot: Snapshot) -> tuple[Tuning, ...]:
+    """The same; entries that are not Pennon's are passed over."""
+    found: list[Tuning] = []
+    for name, text in snapshot.config.items():
+        if not name.startswith(PREFIX):
+            continue
+        try:
+            found.append(Tuning.from_json(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            logger.warning("%s has %s that is no measurement: %s", snapshot.uri, name, error)
+    return tuple(sorted(found, key=lambda each: -each.measured_at))

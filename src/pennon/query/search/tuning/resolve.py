@@ -17,10 +17,11 @@ from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.expected import ExpectedRecall
 from pennon.query.search.request import Question, SearchRequest, read_request
 from pennon.query.search.source import Source, sources_of, usable_source
+from pennon.query.search.tuning.doubts import doubts
 from pennon.query.search.tuning.explore import Shape, exact_search, explore
 from pennon.query.search.tuning.filters import filter_class
 from pennon.query.search.tuning.measure import Bench
-from pennon.query.search.tuning.record import UNCOVERED, FilterClass, IndexState, Tuning, stored_tunings
+from pennon.query.search.tuning.record import FilterClass, IndexState, Tuning, stored_tunings
 from pennon.query.search.tuning.settings import Measured, Setting, cheapest
 from pennon.query.search.tuning.truth import Truth, find_truth, sample_rows
 from pennon.wording import human_bytes
@@ -63,7 +64,7 @@ def check_recall(recall: object) -> None:
     """Whether it is a number above 0 and at most 1."""
     number = float(recall) if isinstance(recall, int | float | np.number) and not isinstance(recall, bool) else 0.0
     if not 0 < number <= 1:
-        raise InvalidArgument(f"recall must be a number above 0 and at most 1, not {recall!r}", "Use 0.95, say")
+        raise InvalidArgument(f"recall must be a number above 0 and at most 1, not {recall!r}", "Use 0.95")
 
 
 def measure(
@@ -91,28 +92,6 @@ def measure(
         version=catalog.snapshot.version,
         measured_at=time.time(),
     )
-
-
-def doubts(catalog: Catalog, tuning: Tuning, sources: Sequence[Source]) -> tuple[list[str], frozenset[str | None]]:
-    """Why a measurement may no longer hold, and the indices for which it does not at all."""
-    now = {source.index: source for source in sources}
-    found: list[str] = []
-    invalid: set[str | None] = set()
-    for state in tuning.indices:
-        source = now.get(state.name)
-        if source is None:
-            found.append(f"index {state.name!r} is gone")
-            invalid.add(state.name)
-            continue
-        current = IndexState.of(source)
-        replaced = state.replaced(current)
-        if replaced is not None:
-            invalid.add(state.name)
-        found += [replaced] if replaced else state.doubts(current)
-        rows = catalog.snapshot.manifest.rows_in(source.exact)
-        if rows > UNCOVERED * max(1, current.rows):
-            found.append(f"index {state.name!r} lacks {rows:,} rows, which every search measures")
-    return found, frozenset(invalid)
 
 
 @dataclass(frozen=True, eq=False)
