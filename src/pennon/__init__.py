@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
     from pennon.jobs.results import IndexResult, Result, RowsResult, TrimResult, UpdateResult
     from pennon.jobs.rows.plan import RowsPlan
+    from pennon.jobs.tune.advice import IndexAdvice, IndexCandidate
     from pennon.jobs.tune.result import TunedSetting, TuningResult
     from pennon.jobs.update_column import UpdatePlan
     from pennon.query.catalog import Skipped
@@ -82,6 +83,8 @@ __all__ = [
     "Finding",
     "HybridOptions",
     "Index",
+    "IndexAdvice",
+    "IndexCandidate",
     "IndexEffect",
     "IndexList",
     "IndexOptions",
@@ -170,6 +173,8 @@ _MODULES = {
     "Finding": "pennon.jobs.audit.report",
     "HybridOptions": "pennon.query.hybrid.run",
     "Index": "pennon.query.inventory",
+    "IndexAdvice": "pennon.jobs.tune.advice",
+    "IndexCandidate": "pennon.jobs.tune.advice",
     "IndexEffect": "pennon.jobs.compact.plan",
     "IndexList": "pennon.query.inventory",
     "IndexOptions": "pennon.index.options",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pennon.errors import InvalidArgument
 from pennon.index.cache import SHARED_CACHE
+from pennon.index.options import IndexOptions
+from pennon.jobs.tune.advice import IndexAdvice
+from pennon.jobs.tune.advise import advise_index, vector_request
 from pennon.jobs.tune.result import TuningResult
 from pennon.jobs.tune.tune import tune
 from pennon.query.catalog import Catalog
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.query.search.request import SearchRequest, VectorLike
-from pennon.table.arguments import check_flags, check_whole_numbers
+from pennon.table.arguments import bytes_of, check_flags, check_texts, check_whole_numbers
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import runs_jobs
 
@@ -70,3 +75,45 @@ class TuneVerbs(TableHandle):
         )
         self._move_to(newest)
         return result
+
+    @runs_jobs("column")
+    def advise_index(
+        self,
+        column: str,
+        *,
+        recall: float | None = None,
+        memory: int | str | None = None,
+        index_type: str | IndexOptions | None = None,
+        **options: Any,
+    ) -> IndexAdvice:
+        """Which vector index to build for a recall within a budget of memory: candidates are built on a sample of the
+        column, in this process, and measured. `create_index(recall=..., memory=...)` builds what this recommends.
+
+        Args:
+            column: a column of vectors.
+            recall: the recall that searches are to reach. Default: 0.95.
+            memory: what the index may take in memory when all of it is loaded: bytes, or text such as "4GiB". Default:
+                any.
+            index_type: a kind whose parameters are to be chosen. Default: the kind is chosen, too.
+            **options: options of the index type that are given, such as `metric`.
+
+        Returns:
+            The candidates with their bytes, recall and time, the one to build and why, to print, or to read as
+            `to_dict()`.
+
+        Raises:
+            ColumnNotFound: the table has no such column.
+            UnsupportedColumn: the column holds no vectors.
+            InvalidArgument: an argument of another type or out of its range, or no index fits the memory.
+        """
+        check_texts(column=column)
+        kind, given = vector_request(index_type, options)
+        return advise_index(
+            self._engine,
+            self._snapshot.latest(),
+            column,
+            recall=recall,
+            memory_bytes=bytes_of("memory", memory),
+            kind=kind,
+            options=given,
+        )
