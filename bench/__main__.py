@@ -28,6 +28,7 @@ from bench import (
     vector_memory,
     vector_recall,
     vector_search,
+    vector_tuning,
 )
 from bench.harness import Choice
 
@@ -44,6 +45,7 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "vector-search": vector_search.vector_search,
     "vector-recall": vector_recall.vector_recall,
     "vector-memory": vector_memory.vector_memory,
+    "vector-tuning": vector_tuning.vector_tuning,
     "knn-join": knn_join.knn_join,
     "lookup-join": lookup_join.lookup_join,
     "upsert": upsert.upsert,

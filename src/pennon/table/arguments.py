@@ -14,8 +14,12 @@ from pennon.engine import is_frame
 from pennon.errors import InvalidArgument
 from pennon.query.scan.request import listed
 
-_UNITS = {"": 1, "b": 1, **{f"{unit}ib": 1 << 10 * power for power, unit in enumerate("kmgt", 1)}}
-_UNITS |= {f"{unit}b": 1000**power for power, unit in enumerate("kmgt", 1)}
+_UNITS = {
+    "": 1,
+    "b": 1,
+    **{f"{unit}ib": 1 << 10 * power for power, unit in enumerate("kmgt", 1)},
+    **{f"{unit}b": 1000**power for power, unit in enumerate("kmgt", 1)},
+}
 _SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(sorted(_UNITS, reverse=True))})", re.IGNORECASE | re.ASCII)
 
 

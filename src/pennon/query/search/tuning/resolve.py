@@ -114,11 +114,15 @@ class _Wanted:
         return tuning.is_for(self.question.column.path, self.request.metric, self.request.k, self.filter)
 
     def best(self, tuning: Tuning, without: frozenset[str | None] = frozenset()) -> Measured | None:
-        """The setting to use. Measuring every row reaches any recall: it is taken from a measurement that was made for
-        this recall, or where it is the fastest."""
-        found = cheapest(tuning.points_of(self.names - without), self.recall, self.request.k)
-        last_resort = found is not None and found.setting.index is None and self.recall > tuning.recall
-        return None if last_resort else found
+        """The setting to use. Measuring every row reaches any recall: it is taken only where nothing else did for the
+        recall and the k that were measured, or where it is the fastest."""
+        points = tuning.points_of(self.names - without)
+        found = cheapest(points, self.recall, self.request.k)
+        if found is None or found.setting.index is not None:
+            return found
+        measured = cheapest(points, self.recall, tuning.k)
+        unmeasured = self.recall > tuning.recall or (measured is not None and measured.setting.index is not None)
+        return None if unmeasured else found
 
     def answered(self, tuning: Tuning, point: Measured, reason: str) -> SearchRequest:
         recall = point.recall

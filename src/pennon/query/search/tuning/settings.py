@@ -15,6 +15,8 @@ from pennon.query.search.request import SearchRequest
 # Of a two-sided interval of 90%: recall is at least its lower end with a confidence of 95%.
 CONFIDENCE = 0.9
 DEVIATIONS = 1.645
+# Few queries may happen to be easy ones: their variance is taken with one more, that found this much less.
+ONE_WORSE = 0.3
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,10 @@ class Recall:
         if not count:
             return cls(0.0, 0.0, 1.0, 0)
         mean = float(np.mean(shares, dtype=np.float64))
-        variance = float(np.var(shares, dtype=np.float64, ddof=1)) / count if count > 1 else 0.0
-        answers = mean * (1 - mean) / variance if variance > 0 else float(count)
-        squared = DEVIATIONS**2 / max(answers, 1.0)
+        variance = float(np.var([*shares.tolist(), mean - ONE_WORSE], ddof=1)) / count
+        # Not fewer than queries: shares vary at most as much as single answers do.
+        answers = max(float(count), mean * (1 - mean) / variance)
+        squared = DEVIATIONS**2 / answers
         center = (mean + squared / 2) / (1 + squared)
         half = math.sqrt(squared * mean * (1 - mean) + squared**2 / 4) / (1 + squared)
         return cls(mean, max(0.0, center - half), min(1.0, center + half), count)
