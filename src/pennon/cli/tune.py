@@ -41,7 +41,7 @@ def tune(
     """Measure which settings of searches in COLUMN of the table at URI give a recall, and recommend the fastest."""
     vectors = None if queries is None else _vectors(queries)
     result = table.tune(column, recall, k, filter=filter_, queries=vectors, **options)
-    render.print_json(result.to_dict()) if output == "json" else render.console.print(str(result))
+    render.print_json({"status": "done", **result.to_dict()}) if output == "json" else render.console.print(str(result))
 
 
 def _vectors(path: str) -> Any:

@@ -149,7 +149,8 @@ def _candidates(kind: str | None, given: Mapping[str, Any], dim: int) -> list[Iv
         if not given.keys() <= taken:
             continue
         varied = _parameters(name, taken, dim, given, more=kind is not None)
-        found += [cls(**{**given, **parameters}) for parameters in varied]
+        options: list[dict[str, Any]] = [{**given, **parameters} for parameters in varied]
+        found += [cls(**each) for each in options]
     if not found:
         raise InvalidArgument(f"no vector index takes {', '.join(sorted(given))} together", "Name the index type")
     return found
@@ -189,9 +190,8 @@ def _measured(
         snapshot = create_index(engine, snapshot, smaller.index_type, plan, replace=True, whole=True)
     catalog = Catalog.read(snapshot, ByteCache(MEMORY_BYTES))
     metric = candidates[0].measure.value
-    _, result = tune(
-        engine, catalog, SearchRequest("vector", K, metric=metric, recall=recall), None, QUERIES, store=False
-    )
+    request = SearchRequest("vector", K, metric=metric, recall=recall)
+    _, result = tune(engine, catalog, request, None, QUERIES, store=False)
     built: list[_Built] = []
     for number, options in enumerate(candidates):
         name = f"candidate {number}"

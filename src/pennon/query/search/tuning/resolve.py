@@ -115,9 +115,12 @@ class _Wanted:
 
     def best(self, tuning: Tuning, without: frozenset[str | None] = frozenset()) -> Measured | None:
         """The setting to use. Measuring every row reaches any recall: it is taken only where nothing else did for the
-        recall and the k that were measured, or where it is the fastest."""
+        recall and the k that were measured, or where it is the fastest and no index is named."""
         points = tuning.points_of(self.names - without)
-        found = cheapest(points, self.recall, self.request.k)
+        found = None
+        if self.request.index is not None:
+            found = cheapest((p for p in points if p.setting.index is not None), self.recall, self.request.k)
+        found = found or cheapest(points, self.recall, self.request.k)
         if found is None or found.setting.index is not None:
             return found
         measured = cheapest(points, self.recall, tuning.k)
