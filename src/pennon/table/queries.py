@@ -146,7 +146,7 @@ class QueryVerbs(TextVerbs):
             query: one vector: a list, a numpy array, an Arrow array or scalar.
             k: neighbors to find.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
+                index, use_index, recall, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
 
         Returns:
             At most k rows, nearest first.
@@ -157,6 +157,7 @@ class QueryVerbs(TextVerbs):
             IndexNotFound: the table has no index of the name given as `index`.
             InvalidFilter: the filter does not parse, or has no meaning over this table.
             InvalidArgument: an argument of another type, out of its range, or a vector of another dimension.
+            RecallUnknown: a recall that nothing is stored for, on a table too large to be measured for one search.
         """
         return search(self._indices(), self._search_request(column, k, options), query)
 
@@ -168,7 +169,7 @@ class QueryVerbs(TextVerbs):
             queries: a list of vectors, a matrix with a row for each, or an Arrow column.
             k: neighbors to find for each.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
+                index, use_index, recall, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
 
         Returns:
             At most k rows for each query, query by query, nearest first.
@@ -179,6 +180,7 @@ class QueryVerbs(TextVerbs):
             IndexNotFound: the table has no index of the name given as `index`.
             InvalidFilter: the filter does not parse, or has no meaning over this table.
             InvalidArgument: an argument of another type, out of its range, or a vector of another dimension.
+            RecallUnknown: a recall that nothing is stored for, on a table too large to be measured for one search.
         """
         return search(self._indices(), self._search_request(column, k, options), queries, many=True)
 
@@ -206,7 +208,7 @@ class QueryVerbs(TextVerbs):
             prefix: goes before the names of the table's columns.
             task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
+                index, use_index, recall, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
 
         Returns:
             A lazy DataFrame with a row for each neighbor.
@@ -301,7 +303,7 @@ class QueryVerbs(TextVerbs):
             k: neighbors to find.
             analyze: run it, and report what it touched.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
+                index, use_index, recall, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
 
         Returns:
             An explanation to print, or to read as `to_dict()`.
@@ -312,6 +314,7 @@ class QueryVerbs(TextVerbs):
             IndexNotFound: the table has no index of the name given as `index`.
             InvalidFilter: the filter does not parse, or has no meaning over this table.
             InvalidArgument: an argument of another type, out of its range, or a vector of another dimension.
+            RecallUnknown: a recall that nothing is stored for, on a table too large to be measured for one search.
         """
         check_flags(analyze=analyze)
         return explain_search(self._indices(), self._search_request(column, k, options), query, analyze)

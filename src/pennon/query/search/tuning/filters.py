@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 from pennon.query.catalog import Catalog
@@ -22,17 +23,18 @@ def filter_class(catalog: Catalog, request: SearchRequest) -> FilterClass | None
     filter = request.filter
     if filter is None or not request.prefilter:
         return None
-    memory, key = catalog.memory, ("filter class", filter)
-    if key not in memory:
-        if sum(isinstance(each, tuple) and each[0] == "filter class" for each in memory) >= REMEMBERED:
-            return _class_of(catalog, filter)
-        memory[key] = _class_of(catalog, filter)
-    return memory[key]
+    known: dict[str, FilterClass] = catalog.memory.setdefault("filter classes", {})
+    found = known.get(filter)
+    if found is None:
+        found = _class_of(catalog, filter)
+        if len(known) < REMEMBERED:
+            known[filter] = found
+    return found
 
 
 def shape_of(filter: str) -> str:
-    """The filter with a question mark for each literal, and for each list of them. What only Lance parses is its own
-    shape."""
+    """The filter with a question mark for each literal, and for each list of them: values of rows are not stored. What
+    only Lance parses is a shape of its own."""
     words: list[str] = []
     try:
         tokens = Tokens(filter)
@@ -41,7 +43,7 @@ def shape_of(filter: str) -> str:
             words.append("?" if literal else tokens.text.lower() if tokens.kind == "word" else tokens.text)
             tokens.advance()
     except (NotUnderstood, Broken):
-        return " ".join(filter.split())
+        return hashlib.sha256(" ".join(filter.split()).encode()).hexdigest()
     return _LISTS.sub("?", " ".join(words)).replace("- ?", "?")
 
 
