@@ -22,7 +22,7 @@ def doubts(catalog: Catalog, tuning: Tuning, sources: Sequence[Source]) -> tuple
             found.append(f"index {state.name!r} is gone")
             invalid.add(state.name)
             continue
-        current = IndexState.of(source)
+        current = _state(catalog, source)
         replaced = state.replaced(current)
         if replaced is not None:
             invalid.add(state.name)
@@ -31,6 +31,14 @@ def doubts(catalog: Catalog, tuning: Tuning, sources: Sequence[Source]) -> tuple
         if rows > UNCOVERED * max(1, current.rows):
             found.append(f"index {state.name!r} lacks {rows:,} rows, which every search measures")
     return found, frozenset(invalid)
+
+
+def _state(catalog: Catalog, source: Source) -> IndexState:
+    """Of this version; the centroids are read for it."""
+    memory, key = catalog.memory, ("state", source.index)
+    if key not in memory:
+        memory[key] = IndexState.of(source)
+    return memory[key]
 
 
 def doubtful_tunings(catalog: Catalog) -> list[tuple[Tuning, list[str]]]:

@@ -30,8 +30,10 @@ from pennon.wording import human_bytes
 MOST_ITEMS, MOST_PRODUCTS = 1 << 28, 3 * 10**10
 LEAST_QUERIES, MOST_QUERIES = 100, 400
 MOST_SECONDS = 20.0
+# Requests and measurements that a handle remembers.
+REMEMBERED, KEPT = 256, 32
 # Turns of the timing.
-FEW_TURNS, FINAL_TURNS = 21, 101
+FEW_TURNS, FINAL_TURNS = 15, 51
 # Settings within this factor of the fastest are timed again.
 CLOSE = 1.5
 SET_BY_RECALL = ("nprobes", "minimum_nprobes", "maximum_nprobes", "refine_factor", "ef")
@@ -55,7 +57,7 @@ def with_recall(catalog: Catalog, request: SearchRequest) -> SearchRequest:
         raise InvalidArgument(f"recall sets {given[0]}, which is given as well", f"Leave out recall, or {given[0]}")
     while True:
         try:
-            return _chosen(catalog, request, float(recall))
+            return replace(_remembered(catalog, replace(request, columns=None)), columns=request.columns)
         except UnusableSegment as unusable:
             catalog.exclude(unusable)
 
@@ -133,6 +135,17 @@ class _Wanted:
             self.recall, recall.mean, recall.low, recall.high, recall.queries, str(point.setting), reason
         )
         return replace(point.setting.applied(self.request, tuning.k), expected=expected)
+
+
+def _remembered(catalog: Catalog, request: SearchRequest) -> SearchRequest:
+    known: dict[SearchRequest, SearchRequest] = catalog.memory.setdefault("chosen by recall", {})
+    found = known.get(request)
+    if found is None:
+        assert request.recall is not None
+        found = _chosen(catalog, request, float(request.recall))
+        if len(known) < REMEMBERED:
+            known[request] = found
+    return found
 
 
 def _chosen(catalog: Catalog, request: SearchRequest, recall: float) -> SearchRequest:
@@ -224,6 +237,7 @@ def _measured_here(wanted: _Wanted) -> SearchRequest:
         truth = find_truth(catalog, wanted.request, queries)
         tuning = measure(catalog, wanted.request, truth, wanted.sources, started + MOST_SECONDS)
         made.insert(0, tuning)
+        del made[KEPT:]
         point = wanted.best(tuning)
         assert point is not None  # every row can be measured
         taken = time.monotonic() - started
@@ -242,7 +256,7 @@ def _timed(bench: Bench, points: Sequence[Measured], target: float) -> list[Meas
     long, and is one of them."""
     if not len(bench.truth):
         return [*points, exact_search()]
-    left = max(1.0, min(10.0, bench.deadline - time.monotonic()))
+    left = max(1.0, min(5.0, bench.deadline - time.monotonic()))
     timed = [*bench.timed(points, FEW_TURNS, left), *bench.timed([exact_search()], 3, left)]
     reached = [point for point in timed if point.recall.low >= target]
     limit = CLOSE * min((point.milliseconds for point in reached), default=0.0)
