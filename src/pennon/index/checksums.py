@@ -50,15 +50,21 @@ class Digester:
         self._left = self._place = 0
         self._crcs: dict[int, int] = {}
         self._found: list[int] = []
+        self._page = 0  # rows of every run, if known
 
     @classmethod
     def of_pages(cls, rows: int) -> Digester:
-        return cls(repeat(rows))
+        digester = cls(repeat(rows))
+        digester._page = rows
+        return digester
 
     def add(self, arrays: Sequence[pa.Array]) -> None:
         columns = [_column(array) for array in arrays]
         at, rows = 0, len(arrays[0]) if arrays else 0
         while at < rows:
+            if not self._left and (pages := self._whole_pages(columns, rows - at)):
+                at += self._add_pages(columns, at, pages)
+                continue
             while not self._left:
                 self._begin()
             count = min(self._left, rows - at)
@@ -66,6 +72,20 @@ class Digester:
             self._left -= count
             self._place += count
             at += count
+
+    def _whole_pages(self, columns: Sequence[_Column], rows: int) -> int:
+        """The number of pages that can be summed at once."""
+        return rows // self._page if self._page and all(column.data is None for column in columns) else 0
+
+    def _add_pages(self, columns: Sequence[_Column], at: int, pages: int) -> int:
+        """Add whole pages, and return the number of their rows."""
+        self._end()
+        rows, sums = pages * self._page, np.zeros(pages, dtype=np.uint64)
+        for number, column in enumerate(columns):
+            words = column.words[at : at + rows].reshape(pages, self._page)
+            sums += np.einsum("ij,j->i", words, weights(self._page, number))
+        self._found += sums.tolist()
+        return rows
 
     def finish(self) -> Digests:
         """The digests of all started runs, and of empty ones up to the end."""

@@ -15,6 +15,7 @@ from pennon.query.search.prefilter import Prefilter, ScanPart, selected_of
 from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
+from pennon.query.search.several import SeveralSearch
 from pennon.query.search.source import Source, find_source
 
 # Up to this many rows that a filter selects are all measured, instead of looking for them in partitions.
@@ -87,13 +88,20 @@ def run_task(
 ) -> Neighbors:
     """`candidates` are what others found in the index for these queries, if they did."""
     exact = ExactSearch(catalog.snapshot, question.column, trace.source.metric, question.threads)
+    several = None if question.starts is None else SeveralSearch.of(exact, question)
     found: list[Neighbors] = []
-    if task.indexed:
+    if task.indexed and several is not None:
+        trace.segments = [SegmentTrace() for _ in trace.source.segments]
+        found.append(several.indexed(trace.source, probing(question, task), trace.segments))
+    elif task.indexed:
         found.append(_indexed(question, task, exact, trace, candidates))
     if task.exact:
-        measured, trace.rows_measured = exact.nearest(task.exact, question.queries, question.k)
+        if several is not None:
+            measured, trace.rows_measured = several.nearest(task.exact, question.k)
+        else:
+            measured, trace.rows_measured = exact.nearest(task.exact, question.queries, question.k)
         found.append(measured)
-    nearest = Neighbors.merged(found or [Neighbors.none(len(question.queries))], question.k)
+    nearest = Neighbors.merged(found or [Neighbors.none(question.count)], question.k)
     if question.request.filter is None or question.request.prefilter:
         return nearest
     return nearest.among(selected_of(catalog, question.request.filter, nearest.addresses[nearest.found]))
@@ -127,7 +135,7 @@ def _indexed(
 def measured_again(question: Question, source: Source) -> bool:
     """Whether candidates of the index are measured on the table's vectors: to refine them, or because its estimates do
     not compare with the exact distances of scanned rows."""
-    return question.request.refine_factor is not None or bool(source.exact)
+    return question.starts is not None or question.request.refine_factor is not None or bool(source.exact)
 
 
 def _block(question: Question, source: Source, again: bool) -> int:
