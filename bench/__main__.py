@@ -30,6 +30,7 @@ from bench import (
     vector_memory,
     vector_recall,
     vector_search,
+    vector_tuning,
 )
 from bench.harness import Choice
 
@@ -47,6 +48,7 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "vector-filters": vector_filters.vector_filters,
     "vector-recall": vector_recall.vector_recall,
     "vector-memory": vector_memory.vector_memory,
+    "vector-tuning": vector_tuning.vector_tuning,
     "knn-join": knn_join.knn_join,
     "lookup-join": lookup_join.lookup_join,
     "upsert": upsert.upsert,

@@ -80,7 +80,7 @@ class Measured:
 
 def vector_recall(choice: Choice) -> None:
     kinds, builds = chosen(KINDS, choice.kinds), choice.turns or BUILDS
-    vectors, queries = _held_out(_glove())
+    vectors, queries = held_out(glove())
     vectors = vectors[: choice.rows]
     rows: list[tuple[object, ...]] = []
     probed: list[tuple[object, ...]] = []
@@ -111,7 +111,7 @@ def vector_recall(choice: Choice) -> None:
     )
 
 
-def _glove() -> Matrix:
+def glove() -> Matrix:
     path = Path(os.environ.get(GLOVE, DATA / "glove-100d-50k.parquet"))
     if not path.exists():
         sys.exit(f"There is no {path}: set {GLOVE} to a Parquet file with a column `vector` of float32[100]")
@@ -119,7 +119,7 @@ def _glove() -> Matrix:
     return values.flatten().to_numpy().reshape(len(values), -1)
 
 
-def _held_out(vectors: Matrix) -> tuple[Matrix, Matrix]:
+def held_out(vectors: Matrix) -> tuple[Matrix, Matrix]:
     """Vectors to index and vectors to ask for."""
     asked = np.random.default_rng(8).choice(len(vectors), QUERIES, replace=False)
     return np.delete(vectors, asked, axis=0), vectors[asked]

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
     from pennon.jobs.results import IndexResult, Result, RowsResult, TrimResult, UpdateResult
     from pennon.jobs.rows.plan import RowsPlan
+    from pennon.jobs.tune.advice import IndexAdvice, IndexCandidate
+    from pennon.jobs.tune.result import TunedSetting, TuningResult
     from pennon.jobs.update_column import UpdatePlan
     from pennon.query.catalog import Skipped
     from pennon.query.filter.reading import FilterLike
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pennon.query.inventory import Index, IndexList, ReuseInfo, ReuseVersionInfo, Segment
     from pennon.query.scan.explain import Explanation, IndexUse
     from pennon.query.scan.request import ColumnOrdering, ColumnsLike, ScanOptions
+    from pennon.query.search.expected import ExpectedRecall
     from pennon.query.search.explain import FilterUse, SearchExplanation, SegmentUse
     from pennon.query.search.request import SearchOptions, VectorLike
     from pennon.query.text.explain import TextExplanation
@@ -73,12 +76,15 @@ __all__ = [
     "Engine",
     "Event",
     "EventKind",
+    "ExpectedRecall",
     "Explanation",
     "FilterLike",
     "FilterUse",
     "Finding",
     "HybridOptions",
     "Index",
+    "IndexAdvice",
+    "IndexCandidate",
     "IndexEffect",
     "IndexList",
     "IndexOptions",
@@ -128,6 +134,8 @@ __all__ = [
     "TextOptions",
     "TrimPlan",
     "TrimResult",
+    "TunedSetting",
+    "TuningResult",
     "Update",
     "UpdatePlan",
     "UpdateResult",
@@ -158,12 +166,15 @@ _MODULES = {
     "Engine": "pennon.engine.engine",
     "Event": "pennon.events",
     "EventKind": "pennon.events",
+    "ExpectedRecall": "pennon.query.search.expected",
     "Explanation": "pennon.query.scan.explain",
     "FilterLike": "pennon.query.filter.reading",
     "FilterUse": "pennon.query.search.explain",
     "Finding": "pennon.jobs.audit.report",
     "HybridOptions": "pennon.query.hybrid.run",
     "Index": "pennon.query.inventory",
+    "IndexAdvice": "pennon.jobs.tune.advice",
+    "IndexCandidate": "pennon.jobs.tune.advice",
     "IndexEffect": "pennon.jobs.compact.plan",
     "IndexList": "pennon.query.inventory",
     "IndexOptions": "pennon.index.options",
@@ -213,6 +224,8 @@ _MODULES = {
     "TextOptions": "pennon.query.text.request",
     "TrimPlan": "pennon.jobs.fragment_reuse.trim",
     "TrimResult": "pennon.jobs.results",
+    "TunedSetting": "pennon.jobs.tune.result",
+    "TuningResult": "pennon.jobs.tune.result",
     "Update": "pennon.jobs.merge.clauses",
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",

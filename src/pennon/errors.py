@@ -78,6 +78,11 @@ class InvalidFilter(PennonError, ValueError):
     """The filter does not parse, or does not fit the table's schema."""
 
 
+class RecallUnknown(PennonError):
+    """A search is to have a recall that no setting was measured for, and the table is too large to be measured for one
+    search."""
+
+
 class DamagedFile(PennonError):
     """A file of the table or of an index is missing, truncated or inconsistent."""
 
@@ -127,6 +132,10 @@ class CoverageWarning(PennonWarning):
 
 class CompactionWarning(PennonWarning):
     """Fragments were left out of a compaction."""
+
+
+class DoubtfulRecallWarning(PennonWarning):
+    """The table changed since the settings for a recall were measured and stored."""
 
 
 class IgnoredOptionWarning(PennonWarning):

@@ -49,6 +49,7 @@ COMMANDS = {
     "plan_catch_up": "catch-up",
     "plan_trim": "trim",
     "plan_lookup_join": "lookup-join",
+    "advise_index": "create-index",
 }
 CHANGING = {
     *("create-index", "drop-index", "delete", "update", "merge", "optimize", "compact"),

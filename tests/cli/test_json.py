@@ -36,6 +36,7 @@ CALLS: dict[str, list[tuple[list[str], str]]] = {
         (["URI", "v", "--like", "id = 1", "--explain"], "planned"),
         (["URI", "v", "--like", "id = 1", "--analyze"], "done"),
     ],
+    "tune": [(["URI", "v", "--sample", "30"], "done"), (["URI", "v", "--sample", "30", "--store"], "done")],
     "search-text": [
         (["URI", "t", "word"], "done"),
         (["URI", "t", "word", "--explain"], "planned"),

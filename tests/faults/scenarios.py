@@ -325,7 +325,12 @@ class Scenario:
     also: Callable[[str], None] | None = None
 
 
+def tune(table: Table) -> None:
+    table.tune("v", 0.9, 5, sample=20, store=True)
+
+
 SCENARIOS = [
+    Scenario("store a tuning", indexed, tune),
     Scenario("build a B-tree", plain, build_btree),
     Scenario("build a B-tree again", indexed, build_btree),
     Scenario("build a bitmap index", plain, build_bitmap),

@@ -39,15 +39,19 @@ class CreateIndex(Verb):
 @click.argument("column", shell_complete=complete_column)
 @click.option("--name", help="Name of the index.  [default: COLUMN_idx]")
 @click.option("--no-replace", is_flag=True, help="Fail if an index of that name exists.")
+@click.option("--recall", type=float, help="Recall to reach: chooses a vector index, by measuring a sample.")
+@click.option("--memory", metavar="SIZE", help="What a vector index may take in memory: 4GiB. Chooses one, too.")
 @click.option("--fragments", metavar="IDS", help="Index only these fragments, as one segment: 0,1,5.")
 @dry_run_option
 @output_option
 def create_index(
     table: Table,
     column: str,
-    index_type: str,
+    index_type: str | None,
     name: str | None,
     no_replace: bool,
+    recall: float | None,
+    memory: str | None,
     fragments: str | None,
     dry_run: bool,
     output: str,
@@ -55,7 +59,13 @@ def create_index(
 ) -> None:
     """Build an index on COLUMN of the table at URI."""
     fragment_ids = numbers(fragments)
-    chosen = index_options(index_type, options)
+    if recall is not None or memory is not None:
+        advice = table.advise_index(column, recall=recall, memory=memory, index_type=index_type, **options)
+        if output == "text":
+            render.console.print(str(advice))
+        chosen = advice.options
+    else:
+        chosen = index_options(index_type or next(iter(index_types())).lower(), options)
     plan = table.plan_index(column, chosen, name, fragment_ids=fragment_ids)
     if dry_run:
         render.print_plan(plan, output)
@@ -98,10 +108,8 @@ def _type_option(types: Collection[str]) -> click.Option:
     known = [name.lower() for name in types]
     return click.Option(
         ["--type", "index_type"],
-        default=known[0],
-        show_default=True,
         metavar="TYPE",
-        help=f"{either(known)}.",
+        help=f"{either(known)}.  [default: {known[0]}; chosen with --recall or --memory]",
         shell_complete=lambda ctx, param, incomplete: [name for name in known if name.startswith(incomplete.lower())],
     )
 

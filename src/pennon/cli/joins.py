@@ -75,7 +75,8 @@ def join_options(ways: Sequence[str], columns: str) -> Callable[[Callable[..., N
     show_default=True,
     help="Apply the filter before the search, or only to the rows that it found.",
 )
-@click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
+@click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: chosen]")
+@click.option("--recall", type=float, help="Share of the neighbors to find; sets the index, --nprobes and so on.")
 @shape_options
 def knn_join(
     table: Table,

@@ -48,6 +48,7 @@ main.add_purpose(
     ListedVerb("query", "scan", "Show the rows that a filter selects, through indices."),
     ListedVerb("query", "explain", "Show how a scan would run."),
     ListedVerb("query", "search", "Show the rows whose vectors are nearest to a query."),
+    ListedVerb("tune", "tune", "Measure which settings of searches give a recall."),
     ListedVerb("text", "search-text", "Show the rows whose text matches a query best."),
     ListedVerb("text", "search-hybrid", "Show the rows that are best by vector and text."),
     ListedVerb("joins", "knn-join", "Find the nearest rows for every row of another table."),

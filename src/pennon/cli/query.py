@@ -102,7 +102,8 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
     help="Apply the filter before the search, or only to the rows that it found.",
 )
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all but COLUMN]")
-@click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
+@click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: chosen]")
+@click.option("--recall", type=float, help="Share of the neighbors to find; sets the index, --nprobes and so on.")
 @shape_options
 @click.option("--explain", "explained", is_flag=True, help="Show how it would be done, and stop.")
 @click.option("--analyze", is_flag=True, help="Show how it was done.")

@@ -60,6 +60,12 @@ class Snapshot(RowReader):
         return {column.path: column.type for column in self.columns if column.is_leaf}
 
     @cached_property
+    def config(self) -> dict[str, str]:
+        """The configuration of the table: texts by key, of any writer."""
+        with translate_read_errors(f"the configuration of {self.uri}"):
+            return dict(self.dataset.config())
+
+    @cached_property
     def storage_version(self) -> str:
         """The Lance file version of new index files: that of the table, or 2.0 for older tables."""
         version = self.dataset.data_storage_version

@@ -24,6 +24,7 @@ def to_data(facts: TableFacts) -> dict[str, Any]:
         "deleted_share": facts.deleted_share,
         "indices": [_index(index) for index in facts.indices],
         "fragment_reuse": _reuse(facts),
+        "doubtful_settings": list(facts.doubtful),
         "maintenance": {
             "version": facts.decisions_version,
             "problem": facts.decisions_problem,

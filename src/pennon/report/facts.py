@@ -18,6 +18,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.registry import label_of
+from pennon.jobs.audit.tunings import check_tunings
 from pennon.jobs.maintain import Decision, MaintenancePolicy, maintain
 from pennon.jobs.shared.budget import task_memory
 from pennon.query.inventory import Index, ReuseInfo, Segment, describe_reuse, list_indices
@@ -102,6 +103,7 @@ class TableFacts:
     decisions: tuple[Decision, ...]
     decisions_version: int
     decisions_problem: str | None
+    doubtful: tuple[str, ...] = ()  # stored settings of searches
 
     @property
     def rows(self) -> int:
@@ -135,6 +137,7 @@ def collect(snapshot: Snapshot) -> TableFacts:
         decisions=tuple(replace(each, reason=redact(each.reason)) for each in decisions),
         decisions_version=version,
         decisions_problem=undecided,
+        doubtful=tuple(redact(finding.problem) for finding in check_tunings(snapshot)),
     )
 
 

@@ -53,6 +53,7 @@ def notices(facts: TableFacts) -> tuple[Notice, ...]:
     if facts.deleted_share >= MANY_DELETED:
         text = f"{percent(facts.deleted_share)} of the stored rows are deleted, and every scan skips over them."
         found.append(Notice(Level.WARN, text))
+    found += [Notice(Level.WARN, f"{text[:1].upper()}{text[1:]}. Tune the column again.") for text in facts.doubtful]
     return tuple(sorted(found, key=lambda notice: _ORDER.index(notice.level)))
 
 

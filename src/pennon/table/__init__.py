@@ -16,6 +16,7 @@ from pennon.table.frames import FrameVerbs
 from pennon.table.lookups import LookupVerbs
 from pennon.table.maintenance import MaintenanceVerbs
 from pennon.table.merging import MergeVerbs
+from pennon.table.tuning import TuneVerbs
 
 if TYPE_CHECKING:
     from pennon.engine import SparkSession
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Table", "open_table"]
 
 
-class Table(BuildVerbs, MaintenanceVerbs, MergeVerbs, FrameVerbs, LookupVerbs):
+class Table(BuildVerbs, MaintenanceVerbs, MergeVerbs, FrameVerbs, LookupVerbs, TuneVerbs):
     """A Lance table at one version: its indices are built, maintained and queried through it.
 
     Verbs that commit move the handle to what they committed; `refresh()` moves it to the newest version. Every verb

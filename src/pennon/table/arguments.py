@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, cast
@@ -12,6 +13,14 @@ import numpy as np
 from pennon.engine import is_frame
 from pennon.errors import InvalidArgument
 from pennon.query.scan.request import listed
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    **{f"{unit}ib": 1 << 10 * power for power, unit in enumerate("kmgt", 1)},
+    **{f"{unit}b": 1000**power for power, unit in enumerate("kmgt", 1)},
+}
+_SIZE = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(sorted(_UNITS, reverse=True))})", re.IGNORECASE | re.ASCII)
 
 
 def check_texts(**given: object) -> None:
@@ -76,6 +85,19 @@ def check_durations(**given: object) -> None:
             raise InvalidArgument(
                 f"{label} must be a timedelta, not {_shown(value)}", f"Write {label}=datetime.timedelta(days=7)"
             )
+
+
+def bytes_of(label: str, given: object) -> int | None:
+    """A number of bytes, also as text with a unit; None stays None."""
+    if given is None:
+        return None
+    if isinstance(given, int | np.integer) and not isinstance(given, bool) and given > 0:
+        return int(given)
+    parts = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
+    size = int(float(parts[1]) * _UNITS[parts[2].lower()]) if parts else 0
+    if size <= 0:
+        raise InvalidArgument(f"{label} must be a number of bytes, not {_shown(given)}", f'Write {label}="4GiB"')
+    return size
 
 
 def address_of(uri: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, overload
 
 from pennon.format.snapshot import Snapshot
@@ -16,9 +16,11 @@ from pennon.jobs.kinds import BuildPlan
 from pennon.jobs.results import IndexResult, UpdateResult
 from pennon.jobs.shared.budget import task_memory
 from pennon.jobs.shared.placement import in_process
+from pennon.jobs.tune.advice import IndexAdvice
+from pennon.jobs.tune.advise import advise_index, advised_plan, vector_request
 from pennon.jobs.update_column import ColumnUpdate, UpdatePlan, count_update, update_column
 from pennon.query.filter.reading import FilterLike, filter_text
-from pennon.table.arguments import check_flags, check_texts, ids_of
+from pennon.table.arguments import bytes_of, check_flags, check_texts, ids_of
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import runs_jobs
 
@@ -28,12 +30,14 @@ class BuildVerbs(TableHandle):
     def plan_index(
         self,
         column: str,
-        index_type: str | IndexOptions = "BTREE",
+        index_type: str | IndexOptions | None = None,
         name: str | None = None,
         *,
         fragment_ids: Sequence[int] | None = None,
         rows_per_task: int | None = None,
         task_memory_bytes: int | None = None,
+        recall: float | None = None,
+        memory: int | str | None = None,
         **options: Any,
     ) -> BuildPlan:
         """What `create_index` would do to the newest version. Starts no Spark session: it counts this machine's cores
@@ -46,6 +50,8 @@ class BuildVerbs(TableHandle):
             fragment_ids: plan one segment over these fragments.
             rows_per_task: rows that a task reads.
             task_memory_bytes: the memory a task may use.
+            recall: as for `create_index`; builds small indices on a sample, in this process.
+            memory: as for `create_index`, likewise.
             **options: options of the index type, listed below.
 
         Returns:
@@ -58,28 +64,32 @@ class BuildVerbs(TableHandle):
             InvalidArgument: an option that the type does not take, or a value that it does not allow.
         """
         _check_names(column, name)
-        fragments = ids_of("fragment_ids", fragment_ids)
-        return self._plan_index(
-            self._snapshot.latest(),
+        fragments, snapshot = ids_of("fragment_ids", fragment_ids), self._snapshot.latest()
+        chosen, advice = self._chosen(snapshot, column, index_type, options, recall, memory)
+        plan = self._plan_index(
+            snapshot,
             column,
-            index_options(index_type, options),
+            chosen,
             name,
             fragment_ids=fragments,
             rows_per_task=rows_per_task,
             task_memory_bytes=task_memory_bytes,
         )
+        return plan if advice is None else advised_plan(plan, advice)
 
     @overload
     def create_index(
         self,
         column: str,
-        index_type: str | IndexOptions = "BTREE",
+        index_type: str | IndexOptions | None = None,
         name: str | None = None,
         *,
         replace: bool = True,
         fragment_ids: Sequence[int] | None = None,
         rows_per_task: int | None = None,
         task_memory_bytes: int | None = None,
+        recall: float | None = None,
+        memory: int | str | None = None,
         dry_run: Literal[False] = False,
         **options: Any,
     ) -> IndexResult[BuildPlan]: ...
@@ -88,13 +98,15 @@ class BuildVerbs(TableHandle):
     def create_index(
         self,
         column: str,
-        index_type: str | IndexOptions = "BTREE",
+        index_type: str | IndexOptions | None = None,
         name: str | None = None,
         *,
         replace: bool = True,
         fragment_ids: Sequence[int] | None = None,
         rows_per_task: int | None = None,
         task_memory_bytes: int | None = None,
+        recall: float | None = None,
+        memory: int | str | None = None,
         dry_run: bool,
         **options: Any,
     ) -> IndexResult[BuildPlan] | BuildPlan: ...
@@ -104,13 +116,15 @@ class BuildVerbs(TableHandle):
     def create_index(
         self,
         column: str,
-        index_type: str | IndexOptions = "BTREE",
+        index_type: str | IndexOptions | None = None,
         name: str | None = None,
         *,
         replace: bool = True,
         fragment_ids: Sequence[int] | None = None,
         rows_per_task: int | None = None,
         task_memory_bytes: int | None = None,
+        recall: float | None = None,
+        memory: int | str | None = None,
         dry_run: bool = False,
         **options: Any,
     ) -> IndexResult[BuildPlan] | BuildPlan:
@@ -119,13 +133,18 @@ class BuildVerbs(TableHandle):
         Args:
             column: a column, or a leaf field within structs: `"address.city"`.
             index_type: the name of an index type in any case, with its options as keyword arguments; or an options
-                object, `pennon.IvfPq(metric="cosine")`.
+                object, `pennon.IvfPq(metric="cosine")`. Default: BTREE; with `recall` or `memory` the vector index
+                that serves them best.
             name: the name of the index. Default: `<column>_idx`.
             replace: replace an index of that name; with False it is an error.
             fragment_ids: build one segment over these fragments, next to the segments that the index has already.
                 Default: the whole index, over all fragments.
             rows_per_task: rows that a task reads. Default: chosen by the memory of a task.
             task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
+            recall: of a vector index: the recall that searches are to reach. Candidates are built on a sample of the
+                column and measured; the plan has them with the reason for the choice. Default with `memory`: 0.95.
+            memory: of a vector index: what it may take in memory when all of it is loaded: bytes, or text such as
+                "4GiB". Default: any.
             dry_run: plan only.
             **options: options of the index type, listed below; None is as good as none. Options that pylance ignores
                 for a type are accepted with an IgnoredOptionWarning.
@@ -144,10 +163,11 @@ class BuildVerbs(TableHandle):
         check_flags(replace=replace, dry_run=dry_run)
         _check_names(column, name)
         fragments = ids_of("fragment_ids", fragment_ids)
-        chosen, started, snapshot = index_options(index_type, options), time.monotonic(), self._snapshot.latest()
+        started, snapshot = time.monotonic(), self._snapshot.latest()
+        chosen, advice = self._chosen(snapshot, column, index_type, options, recall, memory)
 
         def planned() -> BuildPlan:
-            return self._plan_index(
+            plan = self._plan_index(
                 snapshot,
                 column,
                 chosen,
@@ -156,6 +176,7 @@ class BuildVerbs(TableHandle):
                 rows_per_task=rows_per_task,
                 task_memory_bytes=task_memory_bytes,
             )
+            return plan if advice is None else advised_plan(plan, advice)
 
         plan = planned()
         if dry_run:
@@ -274,6 +295,30 @@ class BuildVerbs(TableHandle):
     def _update(self, column: str, expression: str, where: FilterLike | None) -> ColumnUpdate:
         check_texts(column=column, expression=expression)
         return ColumnUpdate(column, expression, None if where is None else filter_text(where, self._snapshot.schema))
+
+    def _chosen(
+        self,
+        snapshot: Snapshot,
+        column: str,
+        index_type: str | IndexOptions | None,
+        options: Mapping[str, Any],
+        recall: float | None,
+        memory: int | str | None,
+    ) -> tuple[IndexOptions, IndexAdvice | None]:
+        """The options to build with, and where they follow from a recall or a budget, why."""
+        if recall is None and memory is None:
+            return index_options("BTREE" if index_type is None else index_type, options), None
+        kind, given = vector_request(index_type, options)
+        advice = advise_index(
+            self._engine,
+            snapshot,
+            column,
+            recall=recall,
+            memory_bytes=bytes_of("memory", memory),
+            kind=kind,
+            options=given,
+        )
+        return advice.options, advice
 
     def _plan_index(
         self,

@@ -18,6 +18,7 @@ from pennon.query.scan.request import ColumnsLike, ScanOptions, ScanRequest
 from pennon.query.search.explain import SearchExplanation, explain_search
 from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
 from pennon.query.search.run import search
+from pennon.query.search.tuning.resolve import with_recall
 from pennon.table.arguments import check_flags, check_is_frame, check_texts
 from pennon.table.text_queries import TextVerbs, check_no_index
 
@@ -145,7 +146,7 @@ class QueryVerbs(TextVerbs):
             query: one vector: a list, a numpy array, an Arrow array or scalar.
             k: neighbors to find; None for all rows of `distance_range`.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, distance_range, offset, distinct_by, with_row_id and with_row_address, as
+                index, use_index, recall, distance_range, offset, distinct_by, with_row_id and with_row_address, as
                 `pennon.SearchOptions` describes them.
 
         Returns:
@@ -157,6 +158,7 @@ class QueryVerbs(TextVerbs):
             IndexNotFound: the table has no index of the name given as `index`.
             InvalidFilter: the filter does not parse, or has no meaning over this table.
             InvalidArgument: an argument of another type, out of its range, or a vector of another dimension.
+            RecallUnknown: a recall that nothing is stored for, on a table too large to be measured for one search.
         """
         return search(self._indices(), self._search_request(column, k, options), query)
 
@@ -170,7 +172,7 @@ class QueryVerbs(TextVerbs):
             queries: a list of vectors, a matrix with a row for each, or an Arrow column.
             k: neighbors to find for each; None for all rows of `distance_range`.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, distance_range, offset, distinct_by, with_row_id and with_row_address, as
+                index, use_index, recall, distance_range, offset, distinct_by, with_row_id and with_row_address, as
                 `pennon.SearchOptions` describes them.
 
         Returns:
@@ -182,6 +184,7 @@ class QueryVerbs(TextVerbs):
             IndexNotFound: the table has no index of the name given as `index`.
             InvalidFilter: the filter does not parse, or has no meaning over this table.
             InvalidArgument: an argument of another type, out of its range, or a vector of another dimension.
+            RecallUnknown: a recall that nothing is stored for, on a table too large to be measured for one search.
         """
         return search(self._indices(), self._search_request(column, k, options), queries, many=True)
 
@@ -209,7 +212,7 @@ class QueryVerbs(TextVerbs):
             prefix: goes before the names of the table's columns.
             task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, distance_range, offset, distinct_by, with_row_id and with_row_address, as
+                index, use_index, recall, distance_range, offset, distinct_by, with_row_id and with_row_address, as
                 `pennon.SearchOptions` describes them.
 
         Returns:
@@ -317,7 +320,7 @@ class QueryVerbs(TextVerbs):
             k: neighbors to find.
             analyze: run it, and report what it touched.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, distance_range, offset, distinct_by, with_row_id and with_row_address, as
+                index, use_index, recall, distance_range, offset, distinct_by, with_row_id and with_row_address, as
                 `pennon.SearchOptions` describes them.
 
         Returns:
@@ -329,6 +332,7 @@ class QueryVerbs(TextVerbs):
             IndexNotFound: the table has no index of the name given as `index`.
             InvalidFilter: the filter does not parse, or has no meaning over this table.
             InvalidArgument: an argument of another type, out of its range, or a vector of another dimension.
+            RecallUnknown: a recall that nothing is stored for, on a table too large to be measured for one search.
         """
         check_flags(analyze=analyze)
         return explain_search(self._indices(), self._search_request(column, k, options), query, analyze)
@@ -339,4 +343,5 @@ class QueryVerbs(TextVerbs):
         return ScanRequest.of(self._text(filter), columns, options, batch_size=batch_size)
 
     def _search_request(self, column: str, k: int | None, options: Mapping[str, Any]) -> SearchRequest:
-        return SearchRequest.of(column, k, {**options, "filter": self._text(options.get("filter"))})
+        request = SearchRequest.of(column, k, {**options, "filter": self._text(options.get("filter"))})
+        return with_recall(self._indices(), request)

@@ -44,6 +44,7 @@ from pennon.jobs.audit.repair import repair as put_right
 from pennon.jobs.audit.report import Action, AuditReport, Finding, Severity
 from pennon.jobs.audit.rows import Checked, check_piece, inspect, sum_table
 from pennon.jobs.audit.targets import CodeTally, Inspected, Subject, View
+from pennon.jobs.audit.tunings import check_tunings
 from pennon.jobs.kinds import KindAudit
 from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.arguments import check_integers
@@ -138,6 +139,8 @@ def _examine(engine: Engine, snapshot: Snapshot, plan: AuditPlan) -> AuditReport
         if reuse is not None:
             findings += check_compactions(engine, snapshot)
     findings += check_orphans(snapshot)
+    if plan.names is None:
+        findings += check_tunings(snapshot)
     segments = sum(len(index.segments) for index in indices)
     return AuditReport(
         snapshot.uri,

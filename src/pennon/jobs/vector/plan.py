@@ -75,10 +75,11 @@ class VectorPlan(Displayed):
     vectors_per_row: int = 1  # of a column of several, by a few of its rows
     models: ModelFiles | None = None  # of an existing index, used unchanged
     like: IndexSegment | None = field(default=None, repr=False)  # the segment with these models, version and details
+    because: str | None = field(default=None, repr=False)  # why this kind, where it follows from a recall or a budget
 
     def for_tasks(self) -> VectorPlan:
         """A copy without fields that tasks read from files or do not need."""
-        return replace(self, centroids=None, shape=self.shape.without_models(), like=None)
+        return replace(self, centroids=None, shape=self.shape.without_models(), like=None, because=None)
 
     @property
     def tasks(self) -> int:
@@ -171,6 +172,7 @@ class VectorPlan(Displayed):
             "reducers": self.reducers,
             "task_memory_bytes": self.task_memory_bytes,
             "index_bytes": self.index_bytes,
+            **({} if self.because is None else {"because": self.because}),
         }
 
     def __str__(self) -> str:
@@ -201,7 +203,7 @@ class VectorPlan(Displayed):
         ]
         if self.hnsw:
             lines.insert(6, f"graphs    HNSW, m={self.hnsw.m}, ef_construction={self.hnsw.ef_construction}")
-        return in_lines(lines)
+        return in_lines([*lines, *((self.because or "").splitlines())])
 
     @property
     def _several(self) -> str:

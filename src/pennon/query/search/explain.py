@@ -11,6 +11,7 @@ from pennon.format.lance_file import ReadCounter, counting_reads
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse
 from pennon.query.scan.explain import IndexUse, index_uses, some_ids
+from pennon.query.search.expected import ExpectedRecall
 from pennon.query.search.prefilter import Prefilter
 from pennon.query.search.probe import SegmentTrace
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
@@ -84,6 +85,8 @@ class SearchExplanation(Displayed):
     distance_range: tuple[float | None, float | None] | None = None
     offset: int = 0
     distinct_by: str | None = None
+    choice: str | None = None  # why this index, where there are several
+    expected: ExpectedRecall | None = None  # where a recall was asked for
     rows_scored: int | None = None
     rows_measured: int | None = None
     rows_returned: int | None = None
@@ -100,6 +103,10 @@ class SearchExplanation(Displayed):
         ]
         if self.index is not None:
             lines.append(f"  index    {self.index}; {self._probes()}")
+        if self.choice is not None:
+            lines.append(f"  choice   {self.choice}")
+        if self.expected is not None:
+            lines.append(f"  recall   {self.expected}")
         lines += [f"  segment  {segment}" for segment in self.segments]
         if self.filter is not None:
             lines += [f"  filter   {self.filter}", *(f"           {use}" for use in self.filter.indices)]
@@ -202,6 +209,8 @@ def _explanation(
         distance_range=question.request.distance_range,
         offset=question.request.offset,
         distinct_by=question.request.distinct_by,
+        choice=source.reason,
+        expected=question.request.expected,
     )
 
 

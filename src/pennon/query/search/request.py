@@ -19,6 +19,7 @@ from pennon.index.vector.several import gathered
 from pennon.index.vector.vectors import VECTOR_TYPES, Positions, Vectors, VectorType, in_type, is_vector_type, to_matrix
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import column_names
+from pennon.query.search.expected import ExpectedRecall
 from pennon.wording import plural
 
 # Partitions probed of every segment by default; more while a query has too few answers.
@@ -46,8 +47,9 @@ class SearchOptions(TypedDict, total=False):
     offset: neighbors to leave out first.
     distinct_by: a column; only the nearest row of each of its values, for k values. NULL counts as a value.
     columns: those to return, every one by default; `_distance` comes behind them.
-    index: the name of the index to use; by default the one that covers most rows.
+    index: the name of the index to use; by default the one with the best expected recall among those that cover most.
     use_index: False measures every row.
+    recall: the share of the true neighbors to find: chooses the index, nprobes, refine_factor and ef by measurement.
     """
 
     metric: str | None
@@ -66,6 +68,7 @@ class SearchOptions(TypedDict, total=False):
     distance_range: tuple[float | None, float | None] | None
     offset: int
     distinct_by: str | None
+    recall: float | None
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class SearchRequest:
     distance_range: tuple[float | None, float | None] | None = None
     offset: int = 0
     distinct_by: str | None = None
+    recall: float | None = None
+    expected: ExpectedRecall | None = None  # once the options above follow from `recall`
 
     @property
     def reach(self) -> int:

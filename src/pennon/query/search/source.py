@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from pyroaring import BitMap
@@ -21,6 +21,7 @@ from pennon.index.vector.vectors import VectorType
 from pennon.query.catalog import Catalog, Skipped, UnusableSegment, UsableIndex, UsableSegment, attributing_errors
 from pennon.query.search.live_rows import LiveRows, PartitionRows
 from pennon.query.search.request import Question
+from pennon.query.search.tuning.preference import preferred
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,7 @@ class Source:
     covered: BitMap
     exact: BitMap
     passed_over: tuple[Skipped, ...] = ()
+    reason: str | None = None  # why this index, where there are several
 
 
 def find_source(catalog: Catalog, question: Question) -> Source:
@@ -63,9 +65,10 @@ def find_source(catalog: Catalog, question: Question) -> Source:
     asked = ("asked", question.column.path, question.metric, request.index, request.use_index)
     found = memory.get(asked)
     if found is None:
-        index, metric = _choose(catalog, question)
+        index, metric, reason = _choose(catalog, question)
         chosen = ("chosen", question.column.path, metric, index.name if index else None)
-        found = memory[asked] = memory.get(chosen) or memory.setdefault(chosen, _source(catalog, index, metric))
+        found = memory.get(chosen) or memory.setdefault(chosen, _source(catalog, index, metric))
+        found = memory[asked] = replace(found, reason=reason)
     return found
 
 
@@ -78,15 +81,34 @@ def usable_source(catalog: Catalog, question: Question) -> Source:
             catalog.exclude(unusable)
 
 
-def _choose(catalog: Catalog, question: Question) -> tuple[UsableIndex | None, Metric]:
-    """The index to use, if any, and the metric."""
+def sources_of(catalog: Catalog, question: Question) -> list[Source]:
+    """Every index that the question may be answered with, the one named or all of its metric. May raise
+    UnusableSegment."""
+    index, metric, _ = _choose(catalog, question)
+    if question.request.index is not None or index is None:
+        found = [index] if index is not None else []
+    else:
+        found = [usable for usable, _ in _of_metric(catalog, question.column, metric)]
+    request = question.request
+    return [find_source(catalog, replace(question, request=replace(request, index=each.name))) for each in found]
+
+
+def _choose(catalog: Catalog, question: Question) -> tuple[UsableIndex | None, Metric, str | None]:
+    """The index to use, if any, the metric, and the reason where there are several indices."""
     column, request, metric = question.column, question.request, question.metric
+    reason = None
     if request.index is not None:
         index, metric = _named(catalog, column, request.index, metric)
     else:
         metric = metric or _metric_of_column(catalog, column)
-        index = next((i for i in _by_coverage(catalog, column) if _metric(catalog, i) is metric), None)
-    return index if request.use_index else None, metric
+        index, reason = preferred(catalog, column.path, metric, _of_metric(catalog, column, metric))
+    return (index, metric, reason) if request.use_index else (None, metric, None)
+
+
+def _of_metric(catalog: Catalog, column: Column, metric: Metric) -> list[tuple[UsableIndex, VectorSegment]]:
+    """The indices that measure so, each with its first segment, the one that covers most rows first."""
+    opened = [(index, _open(catalog, index.segments[0])) for index in _by_coverage(catalog, column)]
+    return [(index, first) for index, first in opened if first.metric is metric]
 
 
 def _source(catalog: Catalog, index: UsableIndex | None, metric: Metric) -> Source:
