@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pennon.jobs.lookup_join.plan import LookupJoinPlan
     from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, MaintenanceStatus
     from pennon.jobs.merge.clauses import Delete, Insert, Update
+    from pennon.jobs.near_duplicates.plan import NearDuplicatesPlan
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
     from pennon.jobs.results import IndexResult, Result, RowsResult, TrimResult, UpdateResult
     from pennon.jobs.rows.plan import RowsPlan
@@ -102,6 +103,7 @@ __all__ = [
     "MaintenanceStatus",
     "MatchedLike",
     "NGram",
+    "NearDuplicatesPlan",
     "OnLike",
     "OptimizePlan",
     "Orphan",
@@ -187,6 +189,7 @@ _MODULES = {
     "MaintenanceStatus": "pennon.jobs.maintain",
     "MatchedLike": "pennon.table.merging",
     "NGram": "pennon.index.ngram.options",
+    "NearDuplicatesPlan": "pennon.jobs.near_duplicates.plan",
     "OnLike": "pennon.jobs.lookup_join.join",
     "OptimizePlan": "pennon.jobs.optimize.steps",
     "Orphan": "pennon.format.cleanup",

@@ -12,6 +12,7 @@ from pennon.format.store import Location
 from pennon.index.threads import one_core
 from pennon.table.arguments import address_of, check_whole_numbers, storage_of
 from pennon.table.building import BuildVerbs
+from pennon.table.duplicates import DuplicateVerbs
 from pennon.table.frames import FrameVerbs
 from pennon.table.lookups import LookupVerbs
 from pennon.table.maintenance import MaintenanceVerbs
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Table", "open_table"]
 
 
-class Table(BuildVerbs, MaintenanceVerbs, MergeVerbs, FrameVerbs, LookupVerbs):
+class Table(BuildVerbs, MaintenanceVerbs, MergeVerbs, FrameVerbs, LookupVerbs, DuplicateVerbs):
     """A Lance table at one version: its indices are built, maintained and queried through it.
 
     Verbs that commit move the handle to what they committed; `refresh()` moves it to the newest version. Every verb
