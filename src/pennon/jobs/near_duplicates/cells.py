@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pennon.index.vector.vectors import Floats, Mask, Positions
-from pennon.jobs.near_duplicates.sketch import ROUNDOFF, Sketch
+from pennon.index.vector.vectors import Floats, Mask, Positions, row_chunks
+from pennon.jobs.near_duplicates.sketch import ROUNDOFF, Doubles, Sketch, coarse
 
 Cell = npt.NDArray[np.int32]
 
@@ -24,6 +24,8 @@ Cell = npt.NDArray[np.int32]
 SCORES = 1 << 21
 # Rows of both sides whose products are computed at once: 4 MiB, which stay in the processor's caches.
 PRODUCT_ROWS = 1024
+# Rows that visit the cells of a group together.
+COMPARED_ROWS = 1 << 16
 
 
 class Candidates(NamedTuple):
@@ -31,6 +33,9 @@ class Candidates(NamedTuple):
 
     first: Positions
     second: Positions
+
+    def where(self, kept: Mask) -> Candidates:
+        return Candidates(self.first[kept], self.second[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +82,7 @@ class Cells:
 
     def _scores(self, sketches: Floats) -> Floats:
         """Squared distances to the centroids, without the part that depends only on the row."""
-        return self._squares - np.float32(2) * (sketches @ self.centroids.T)
+        return self._squares - sketches @ self._doubled
 
     def _blocks(self, rows: int) -> Iterator[slice]:
         step = max(64, SCORES // len(self))
@@ -88,11 +93,15 @@ class Cells:
         return np.einsum("ij,ij->i", self.centroids, self.centroids)
 
     @cached_property
+    def _doubled(self) -> Floats:
+        return np.ascontiguousarray(self.centroids.T * np.float32(2))
+
+    @cached_property
     def _longest(self) -> float:
         return float(np.sqrt(self._squares.max()))
 
     @cached_property
-    def _between(self) -> npt.NDArray[np.float64]:
+    def _between(self) -> Doubles:
         """Distances between centroids."""
         wide = self.centroids.astype(np.float64)
         squares = np.einsum("ij,ij->i", wide, wide)
@@ -107,26 +116,54 @@ class Cells:
         return (lower == even) | (numbers[:, None] == numbers)
 
 
-def compare(cells: Cells, first: Floats, second: Floats | None = None) -> Iterator[Candidates]:
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Sketches of rows, prepared to be compared."""
+
+    sketches: Floats
+    coarse: Floats
+
+    @classmethod
+    def of(cls, sketches: Floats) -> Compared:
+        return cls(sketches, coarse(sketches))
+
+    def __len__(self) -> int:
+        return len(self.sketches)
+
+    def __getitem__(self, rows: slice | Positions) -> Compared:
+        return Compared(self.sketches[rows], self.coarse[rows])
+
+
+def compare(cells: Cells, first: Compared, second: Compared | None = None) -> Iterator[Candidates]:
     """Pairs of rows whose sketches are within reach of each other; without `second`, pairs of the first, once each."""
     other = first if second is None else second
-    squares = np.einsum("ij,ij->i", other, other)
-    factors = np.concatenate([other, squares[:, None] * np.float32(-0.5)], axis=1).T
-    lengths = np.linalg.norm(first, axis=1).astype(np.float64)
+    squares = np.einsum("ij,ij->i", other.coarse, other.coarse)
+    factors = np.concatenate([other.coarse, squares[:, None] * np.float32(-0.5)], axis=1).T
+    rows = np.concatenate([first.coarse, np.ones((len(first), 1), dtype=np.float32)], axis=1)
+    lengths = np.linalg.norm(first.sketches, axis=1).astype(np.float64)
     reach = cells.sketch.reach(cells.radius, lengths)
-    slack = 4 * (cells.sketch.width + 8) * ROUNDOFF * (lengths + reach) ** 2
+    slack = 4 * (rows.shape[1] + 8) * ROUNDOFF * (lengths + reach) ** 2
     least = ((lengths**2 - reach**2) / 2 - slack).astype(np.float32)
-    rows = np.concatenate([first, np.ones((len(first), 1), dtype=np.float32)], axis=1)
     with np.errstate(all="ignore"):
         for start in range(0, len(first), PRODUCT_ROWS):
             cut = slice(start, start + PRODUCT_ROWS)
             for begin in range(start if second is None else 0, len(other), PRODUCT_ROWS):
                 products = rows[cut] @ factors[:, begin : begin + PRODUCT_ROWS]
-                near = np.flatnonzero(~(products < least[cut, None]))
-                if not len(near):
-                    continue
-                found = Candidates(near // products.shape[1] + start, near % products.shape[1] + begin)
+                far = products < least[cut, None]
+                # What is not a number is not far: such rows are measured.
+                a, b = np.divmod(np.flatnonzero(np.logical_not(far, out=far)), products.shape[1])
+                found = Candidates(a + start, b + begin)
                 if second is None and begin == start:
-                    kept = found.first < found.second
-                    found = Candidates(found.first[kept], found.second[kept])
-                yield found
+                    found = found.where(found.first < found.second)
+                if len(found.first):
+                    yield found.where(_near(first.sketches, other.sketches, found, reach))
+
+
+def _near(first: Floats, second: Floats, found: Candidates, reach: Doubles) -> Mask:
+    """Whether whole sketches are within reach, too."""
+    near = np.empty(len(found.first), dtype=np.bool_)
+    for some in row_chunks(len(near), first.shape[1]):
+        apart = first[found.first[some]]
+        apart -= second[found.second[some]]
+        near[some] = ~(np.einsum("ij,ij->i", apart, apart) > reach[found.first[some]] ** 2 * (1 + 64 * ROUNDOFF))
+    return near

@@ -9,19 +9,18 @@ import numpy as np
 from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Floats, Positions, Vectors
-from pennon.jobs.near_duplicates.cells import Cells, compare
-from pennon.jobs.near_duplicates.sketch import Sketch
+from pennon.jobs.near_duplicates.cells import COMPARED_ROWS, Cells, Compared, compare
+from pennon.jobs.near_duplicates.sketch import COARSE, Sketch
 from pennon.jobs.vector.build import cut_by_weight
 
 # Axes of a sketch, and cells. More cells are compared with fewer rows, but found and visited more often.
-WIDTHS = (16, 32, 64, 128)
+WIDTHS = (32, 64, 128)
 CELLS = (16, 64, 256, 1024)
 # Rows of the sample that are compared with the others.
 ASKED_ROWS = 512
-# A pair that is measured costs as much as this many items of sketches that are compared.
-MEASURED_ITEMS = 4096
-# An item of a score against a centroid, which is computed for every row that a task compares, in items compared.
-SCORED_ITEMS = 4
+# Costs, in items of coarse sketches that are compared: a pair that is measured, an item that is sent to other tasks, an
+# item of a score against a centroid, and the comparison of two sets of rows in addition to that of its pairs.
+MEASURED_COST, SENT_COST, SCORED_COST, CALL_COST = 1 << 14, 1 << 11, 4, 4_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ def choose_cells(
         sketch = Sketch(metric, np.zeros(dim), np.eye(dim, min(dim, WIDTHS[0]), dtype=np.float32))
         return Chosen(sketch, np.zeros((1, sketch.width), dtype=np.float32), False, 1.0, np.ones(1, np.float32))
     asked = np.random.default_rng(0).permutation(len(sample))[:ASKED_ROWS]
-    sketch = _choose_sketch(metric, sample, asked, radius)
+    sketch = _choose_sketch(metric, sample, asked, radius, rows)
     sketches = sketch.of(sample)
     found: list[tuple[float, Chosen]] = []
     for count in (1, *CELLS) if tasks == 1 else CELLS:
@@ -66,20 +65,19 @@ def choose_cells(
     return min(found, key=lambda each: each[0])[1]
 
 
-def _choose_sketch(metric: Metric, sample: Vectors, asked: Positions, radius: float) -> Sketch:
+def _choose_sketch(metric: Metric, sample: Vectors, asked: Positions, radius: float, rows: int) -> Sketch:
     """Wide enough that few pairs are measured that are no near-duplicates."""
     dim = sample.shape[1]
     whole = Sketch.of_sample(metric, sample, dim)
-    best, least = whole, np.inf
-    for width in (*(width for width in WIDTHS if width < dim), dim):
+    found: list[tuple[float, Sketch]] = []
+    for width in dict.fromkeys(min(dim, width) for width in WIDTHS):
         sketch = Sketch(metric, whole.mean, np.ascontiguousarray(whole.axes[:, :width]))
-        sketches = sketch.of(sample)
-        cells = Cells(sketch, radius, sketches[:1], np.zeros(1, dtype=np.int64))
-        measured = sum(len(first) for first, _ in compare(cells, sketches[asked], sketches))
-        cost = len(asked) * len(sample) * sketch.width + measured * MEASURED_ITEMS
-        if cost < least:
-            best, least = sketch, cost
-    return best
+        compared = Compared.of(sketch.of(sample))
+        cells = Cells(sketch, radius, compared.sketches[:1], np.zeros(1, dtype=np.int64))
+        measured = sum(len(first) for first, _ in compare(cells, compared[asked], compared)) - len(asked)
+        share = measured / (len(asked) * len(sample))
+        found.append((rows / 2 * share * MEASURED_COST + width * SENT_COST, sketch))
+    return min(found, key=lambda each: each[0])[1]
 
 
 def _estimated(
@@ -91,7 +89,9 @@ def _estimated(
     visits = cells.visits(sketches[asked], home[asked]) & (home[asked][:, None] != np.arange(len(cells)))
     # Of the pairs of a cell among themselves there are half as many.
     share = sizes**2 + 2 * sizes * visits.mean(axis=0)
-    cost = rows**2 / 2 * share.sum() * sketch.width + rows * len(cells) * sketch.width * SCORED_ITEMS
+    cost = rows**2 / 2 * share.sum() * min(sketch.width, COARSE)
+    cost += rows * len(cells) * sketch.width * SCORED_COST
+    cost += len(cells) * (2 + rows / COMPARED_ROWS) * CALL_COST
     return float(cost), Chosen(sketch, centroids, of_index, float(min(1, share.sum())), share.astype(np.float32))
 
 

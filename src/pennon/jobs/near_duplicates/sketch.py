@@ -2,7 +2,8 @@
 
 A sketch has the coordinates of a vector along the main axes of the column, and the length of what remains beside them.
 Two sketches are at most as far apart as their vectors, so rows whose sketches are too far apart are no near-duplicates:
-most pairs are decided by a product of some 30 columns. The others are measured on the vectors of the table.
+most pairs are decided by a product of coarse sketches of some 30 items. The others are compared by their whole
+sketches, and what is left is measured on the vectors of the table.
 
 Distances here are Euclidean, between vectors as they are for l2, and of length 1 for cosine.
 """
@@ -22,6 +23,8 @@ Doubles = npt.NDArray[np.float64]
 
 # The unit roundoff of float32.
 ROUNDOFF = 2.0**-24
+# Axes of a coarse sketch.
+COARSE = 32
 # Hashes of a vector: two, so that different vectors practically never share both.
 HASHES = 2
 
@@ -63,8 +66,16 @@ class Sketch:
     def reach(self, radius: float, lengths: Floats) -> Doubles:
         """How far apart the sketches of a row and of one within the radius can be, by the lengths of the first:
         rounding errors included."""
-        error = (len(self.mean) + 8) * 2 * ROUNDOFF
+        error = (len(self.mean) + 8) * 4 * ROUNDOFF
         return radius * (1 + error) + 2 * error * lengths.astype(np.float64)
+
+
+def coarse(sketches: Floats) -> Floats:
+    """Sketches of sketches: their first items, and the length of the rest."""
+    if sketches.shape[1] <= COARSE + 1:
+        return sketches
+    rest = np.linalg.norm(sketches[:, COARSE:], axis=1, keepdims=True)
+    return np.concatenate([sketches[:, :COARSE], rest], axis=1)
 
 
 def as_points(metric: Metric, vectors: Vectors) -> Vectors:

@@ -24,7 +24,7 @@ from pennon.format.addresses import Addresses
 from pennon.format.rows import ADDRESS
 from pennon.index.threads import one_thread
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, Words, to_lists, to_matrix
-from pennon.jobs.near_duplicates.cells import Candidates, Cell, Cells, compare
+from pennon.jobs.near_duplicates.cells import COMPARED_ROWS, Candidates, Cell, Cells, Compared, compare
 from pennon.jobs.near_duplicates.forest import Forest
 from pennon.jobs.near_duplicates.measure import Measure
 from pennon.jobs.near_duplicates.plan import NearDuplicatesPlan
@@ -36,8 +36,6 @@ from pennon.query.scan.tasks import Part, read_part
 HOME, GUEST = 0, 1
 # Pairs that are measured together, and returned together.
 MEASURED_PAIRS, RETURNED_PAIRS = 1 << 18, 1 << 16
-# Rows that are compared together with the cells of a group.
-COMPARED_ROWS = 1 << 14
 
 
 class Found(NamedTuple):
@@ -62,7 +60,7 @@ class Copies:
     """Rows of one home cell and one vector count as one, the first. `members` are the rows of each in turn."""
 
     addresses: Addresses  # of the first of each
-    sketches: Floats
+    compared: Compared
     home: Cell
     members: Addresses
     starts: Positions
@@ -80,7 +78,7 @@ class Copies:
         starts = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(order)]])
         first = order[starts[:-1]]
         sketches = rows["sketch"].chunk(0).flatten().to_numpy().reshape(-1, width)[first]
-        return cls(addresses[first], sketches, home[first], addresses[order], starts)
+        return cls(addresses[first], Compared.of(sketches), home[first], addresses[order], starts)
 
     @property
     def counts(self) -> Positions:
@@ -205,7 +203,7 @@ def _among(cells: Cells, own: Copies) -> Iterator[Candidates]:
     """Pairs of rows that are at home in one group of cells."""
     for cell in np.unique(own.home).tolist():
         rows = own.of_cell(cell)
-        for first, second in compare(cells, own.sketches[rows]):
+        for first, second in compare(cells, own.compared[rows]):
             yield Candidates(first + rows.start, second + rows.start)
     for start in range(0, len(own.home), COMPARED_ROWS):
         yield from _visiting(cells, own, slice(start, start + COMPARED_ROWS), own)
@@ -214,13 +212,13 @@ def _among(cells: Cells, own: Copies) -> Iterator[Candidates]:
 def _visiting(cells: Cells, rows: Copies, some: slice, own: Copies) -> Iterator[Candidates]:
     """Pairs of some rows with those of other cells that compare them."""
     within = cells.cells_of(int(cells.group_of(own.home[:1])[0]))
-    sketches, home = rows.sketches[some], rows.home[some]
-    visits = cells.visits(sketches, home, within)
+    compared, home = rows.compared[some], rows.home[some]
+    visits = cells.visits(compared.sketches, home, within)
     for number in np.flatnonzero(visits.any(axis=0)).tolist():
         cell = within.start + number
         theirs, asking = own.of_cell(cell), np.flatnonzero(visits[:, number] & (home != cell))
         if len(asking) and theirs.start < theirs.stop:
-            for first, second in compare(cells, sketches[asking], own.sketches[theirs]):
+            for first, second in compare(cells, compared[asking], own.compared[theirs]):
                 yield Candidates(asking[first] + some.start, second + theirs.start)
 
 
