@@ -53,6 +53,7 @@ main.add_purpose(
     ListedVerb("joins", "knn-join", "Find the nearest rows for every row of another table."),
     ListedVerb("joins", "lookup-join", "Find the rows that have the keys of another table."),
     ListedVerb("joins", "text-join", "Find the best matches for every text of another table."),
+    ListedVerb("duplicates", "near-duplicates", "Find rows whose vectors are nearly the same."),
 )
 main.add_purpose(
     "Maintain",

@@ -82,7 +82,7 @@ class Cells:
 
     def _scores(self, sketches: Floats) -> Floats:
         """Squared distances to the centroids, without the part that depends only on the row."""
-        return self._squares - sketches @ self._doubled
+        return np.subtract(self._squares, sketches @ self._doubled, dtype=np.float32)
 
     def _blocks(self, rows: int) -> Iterator[slice]:
         step = max(64, SCORES // len(self))
