@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pennon.format.cleanup import Orphan
     from pennon.index.bitmap.options import Bitmap, LabelList
     from pennon.index.btree.options import BTree
+    from pennon.index.cache import CacheStatistics, CacheUse
     from pennon.index.inverted.options import Inverted
     from pennon.index.ngram.options import NGram
     from pennon.index.options import IndexOptions
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from pennon.query.search.request import SearchOptions, VectorLike
     from pennon.query.text.explain import TextExplanation
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
+    from pennon.query.warm import Warmed, WarmedIndex
     from pennon.table import Table
     from pennon.table import open_table as open
     from pennon.table.frames import Selection
@@ -61,6 +63,8 @@ __all__ = [
     "Bitmap",
     "BloomFilter",
     "BuildPlan",
+    "CacheStatistics",
+    "CacheUse",
     "CatchUpPlan",
     "CleanedOrphans",
     "ColumnOrdering",
@@ -134,6 +138,8 @@ __all__ = [
     "UpdatePlan",
     "UpdateResult",
     "VectorLike",
+    "Warmed",
+    "WarmedIndex",
     "Work",
     "ZoneMap",
     "errors",
@@ -147,6 +153,8 @@ _MODULES = {
     "Bitmap": "pennon.index.bitmap.options",
     "BloomFilter": "pennon.index.zones.options",
     "BuildPlan": "pennon.jobs.kinds",
+    "CacheStatistics": "pennon.index.cache",
+    "CacheUse": "pennon.index.cache",
     "CatchUpPlan": "pennon.jobs.fragment_reuse.catch_up",
     "CleanedOrphans": "pennon.jobs.clean_orphans",
     "ColumnOrdering": "pennon.query.scan.request",
@@ -220,6 +228,8 @@ _MODULES = {
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
     "VectorLike": "pennon.query.search.request",
+    "Warmed": "pennon.query.warm",
+    "WarmedIndex": "pennon.query.warm",
     "Work": "pennon.work",
     "ZoneMap": "pennon.index.zones.options",
     "on_event": "pennon.events",

@@ -58,7 +58,7 @@ main.add_purpose(
 main.add_purpose(
     "Maintain",
     ListedVerb("maintain", "optimize", "Cover new fragments and merge segments of indices."),
-    ListedVerb("maintain", "compact", "Join small fragments, drop deleted rows; indices follow."),
+    ListedVerb("maintain", "compact", "Join fragments, drop deleted rows; indices follow."),
     ListedVerb("cleanup", "catch-up", "Rewrite index files that compactions left behind."),
     ListedVerb("cleanup", "trim", "Forget compactions that no index file needs to follow."),
     ListedVerb("cleanup", "clean-orphans", "Delete old files that no version names."),
