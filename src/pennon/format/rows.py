@@ -23,10 +23,12 @@ from pennon.format.addresses import (
     split_by_fragment,
 )
 from pennon.format.base_paths import base_location, why_refused
+from pennon.format.column_file import open_columns
 from pennon.format.deletions import read_deleted_offsets
 from pennon.format.failures import answering, first_line
 from pennon.format.fragment_reuse_file import check_external
-from pennon.format.manifest import Manifest, read_manifest
+from pennon.format.lance_file import LanceFile
+from pennon.format.manifest import Fragment, Manifest, read_manifest
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
 from pennon.format.row_set import RowSet, bitmap_of, offsets_of
 from pennon.format.schema import Column, stored_values
@@ -38,6 +40,8 @@ WIDE_READAHEAD = 2
 SAMPLED_PARTS = 8
 # A row fetched by its address costs about twenty times as much as a row of a scan.
 TAKEN_SHARE = 0.05
+# Data files kept open for short reads.
+OPEN_COLUMN_FILES = 32
 ADDRESS = "_rowaddr"
 ROW_ID = "_rowid"
 
@@ -65,6 +69,7 @@ class RowReader:
         self._deleted: dict[int, npt.NDArray[np.uint32]] = {}
         self._row_ids: dict[int, RowIds] = {}
         self._fragments: dict[int, lance.LanceFragment] = {}
+        self._column_files: dict[tuple[int, tuple[str, ...]], LanceFile | None] = {}
 
     @property
     def uri(self) -> str:
@@ -96,7 +101,9 @@ class RowReader:
                     yield stored_values(batch.column(0)), batch.column(ADDRESS).to_numpy()
 
     def read_slice(self, part: ScanSlice, columns: list[str]) -> pa.Table:
-        """Stored columns of the live rows of a slice."""
+        """Stored top-level columns of the live rows of a slice."""
+        if (direct := self._read_directly(part, columns)) is not None:
+            return direct
         chosen = [self._fragment(f) for f in part.fragments]
         with self.reading_rows():
             return self._rows.scanner(
@@ -247,6 +254,40 @@ class RowReader:
         except (ValueError, OSError, RuntimeError) as error:
             problem = f"base path {base_id} of {self.uri} cannot be opened: {first_line(error)}"
             raise DamagedTable(problem, remedy) from error
+
+    def _read_directly(self, part: ScanSlice, columns: list[str]) -> pa.Table | None:
+        """A slice of few local fragments without deleted rows, if one data file of each holds all of the columns.
+        Files of an object store are left to pylance, which has their metadata in its cache."""
+        if part.limit is None or not self.store.is_local or self.manifest.base_paths:
+            return None
+        tables: list[pa.Table] = []
+        start, left = part.offset, part.limit
+        for fragment in map(self.manifest.fragments.__getitem__, part.fragments):
+            count = min(left, fragment.physical_rows - start)
+            try:
+                file = None if fragment.deletion_file else self._column_file(fragment, columns)
+                if file is None:
+                    return None
+                tables.append(file.read(start, count))
+            except DamagedFile:
+                return None  # pylance's scan reports what is wrong with it
+            start, left = 0, left - count
+        declared = self._rows.schema
+        schema = pa.schema([declared.field(name) for name in columns], declared.metadata)
+        table = pa.concat_tables(tables)
+        return pa.Table.from_arrays([table[name] for name in columns], schema=schema)
+
+    def _column_file(self, fragment: Fragment, columns: list[str]) -> LanceFile | None:
+        """The open data file with some columns of a fragment, if there is one."""
+        files, key = self._column_files, (fragment.id, tuple(columns))
+        if key not in files:
+            ids = {proto.name: proto.id for proto in self.manifest.fields if proto.parent_id < 0}
+            opened = open_columns(self.store, fragment, {name: ids[name] for name in columns}, self._rows.schema)
+            if len(files) >= OPEN_COLUMN_FILES:
+                files.pop(next(iter(files)), None)
+            files[key] = opened
+            return opened
+        return files[key]
 
     def _take_positions(self, column: Column, part: ScanSlice, picks: npt.NDArray[np.int64]) -> Iterator[pa.Array]:
         start = -part.offset

@@ -13,6 +13,7 @@ from pennon.format.manifest import Fragment
 from pennon.format.rows import SCAN_BATCH, ScanSlice
 from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot
+from pennon.index.zones.files import BATCH_BYTES
 from pennon.index.zones.kind import ZonesKind
 from pennon.index.zones.layouts import ZoneLayout
 from pennon.jobs.shared.arguments import check_at_least_one
@@ -23,6 +24,9 @@ from pennon.wording import plural
 
 # Batches of the column in memory at once while a task reads: those read ahead, and the one being summarized.
 BATCHES = 8
+ADDRESS_BYTES = 8
+# Copies of the zones being written: those of the task, and those of pylance's writer.
+WRITTEN = 4
 LEAST_BATCH = 1024
 MEASURED_ROWS = 1000
 
@@ -50,8 +54,10 @@ class Target:
 
     @property
     def task_memory_bytes(self) -> int:
-        """The expected peak memory of a task."""
-        return BATCHES * self.batch_rows * self.value_bytes + 4 * self.layout.zone_bytes(self.value_bytes)
+        """The expected peak memory of a task: batches of values and addresses, and the zones that are being written."""
+        zone = self.layout.zone_bytes(self.value_bytes)
+        written = max(zone, min(BATCH_BYTES, ROWS_PER_TASK // self.layout.rows_per_zone * zone))
+        return BATCHES * self.batch_rows * (self.value_bytes + ADDRESS_BYTES) + WRITTEN * written
 
 
 @dataclass(frozen=True)
@@ -149,7 +155,7 @@ def plan_target(
         field_id=column.field_id,
         value_type=column.type,
         value_bytes=value_bytes,
-        batch_rows=max(LEAST_BATCH, min(SCAN_BATCH, memory_bytes // (BATCHES * (value_bytes + 8)))),
+        batch_rows=max(LEAST_BATCH, min(SCAN_BATCH, memory_bytes // (BATCHES * (value_bytes + ADDRESS_BYTES)))),
         storage_version=snapshot.storage_version,
     )
 
