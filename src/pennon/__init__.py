@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pennon.engine.progress import ProgressListener
     from pennon.events import Event, EventKind, Subscription, on_event
     from pennon.format.cleanup import Orphan
+    from pennon.format.disk_cache import DiskCacheStatistics
     from pennon.index.bitmap.options import Bitmap, LabelList
     from pennon.index.btree.options import BTree
     from pennon.index.cache import CacheStatistics, CacheUse
@@ -74,6 +75,7 @@ __all__ = [
     "Decision",
     "Delete",
     "DeleteLike",
+    "DiskCacheStatistics",
     "DropPlan",
     "Engine",
     "Event",
@@ -164,6 +166,7 @@ _MODULES = {
     "Decision": "pennon.jobs.maintain",
     "Delete": "pennon.jobs.merge.clauses",
     "DeleteLike": "pennon.table.merging",
+    "DiskCacheStatistics": "pennon.format.disk_cache",
     "DropPlan": "pennon.jobs.drop_index",
     "Engine": "pennon.engine.engine",
     "Event": "pennon.events",

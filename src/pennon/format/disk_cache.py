@@ -6,7 +6,7 @@ content. It gets that name when it is complete, by one rename, so that processes
 
 A copy is verified when a process opens it for the first time, and one that is not as it was written is deleted. When
 the copies exceed their limit, those that were opened the longest ago are deleted; a process that has one open can read
-it to the end. Whatever goes wrong with the disk, files are read from the store instead.
+it to the end. If anything goes wrong with the disk, files are read from the store instead.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class DiskCache:
             self._make_room(size)
             fetch(str(unfinished))
             if unfinished.stat().st_size != size:
-                return None  # the file is damaged, and whoever reads it from the store will notice
+                return None  # the file itself has another size, which is reported where it is read
             path = self._files / f"{key}-{_digest(unfinished)}"
             unfinished.replace(path)
             found = path.stat()

@@ -242,7 +242,7 @@ class Store:
         cache = self.disk_cache
         if cache is None or not size_bytes or not path.startswith(INDEX_DIRECTORY):
             return None
-        # Not the credentials, but what tells stores with buckets of one name apart.
+        # No credentials, but what distinguishes stores that have buckets of the same name.
         where = [value for key, value in self.location.options if "endpoint" in key or "account_name" in key]
         identity = "\0".join([self.location.shown.rstrip("/"), *where, path])
         return cache.copy_of(identity, size_bytes, lambda copy: self._fetch(path, copy))

@@ -39,6 +39,9 @@ class CacheVerbs(TableHandle):
 
         Returns:
             Figures since the process started. `explain(analyze=True)` has those of one query.
+
+        Raises:
+            StoreUnavailable: the store does not answer; try again later.
         """
         disk = self._snapshot.store.disk_cache
         found = self._indices().cache.statistics()

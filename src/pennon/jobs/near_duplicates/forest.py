@@ -1,6 +1,6 @@
 """Groups of rows that pairs connect, as a forest: every row but the first of its group with that first row.
 
-A forest has at most one edge for each row, whatever the number of pairs. Forests of several tasks are merged to one.
+A forest has at most one edge for each row, for any number of pairs. Forests of several tasks are merged to one.
 """
 
 from __future__ import annotations

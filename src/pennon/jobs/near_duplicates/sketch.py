@@ -1,6 +1,6 @@
 """Short forms of vectors that are never farther apart than the vectors themselves.
 
-A sketch has the coordinates of a vector along the main axes of the column, and the length of what remains beside them.
+A sketch has the coordinates of a vector along the main axes of the column, and the length of the rest of the vector.
 Two sketches are at most as far apart as their vectors, so rows whose sketches are too far apart are no near-duplicates:
 most pairs are decided by a product of coarse sketches of some 30 items. The others are compared by their whole
 sketches, and what is left is measured on the vectors of the table.

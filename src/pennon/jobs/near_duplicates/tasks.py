@@ -236,7 +236,7 @@ def _within(measure: Measure, first: Copies, second: Copies, candidates: Iterato
 
 
 def _expanded(found: Found) -> Iterator[Pairs]:
-    """Every pair of rows, some at a time: those of equal vectors, or those that two vectors stand for."""
+    """Every pair of rows, some at a time: those of equal vectors, or those of two vectors and their copies."""
     first, second, candidates, distances = found
     if candidates is None:
         partners = np.repeat(first.starts[1:], first.counts) - np.arange(len(first.members)) - 1
