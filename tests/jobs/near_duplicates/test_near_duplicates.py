@@ -78,6 +78,19 @@ def test_pairs_and_groups_are_those_of_brute_force(tmp_path: Path, metric: str, 
 
 
 @pytest.mark.usefixtures("many_tasks")
+def test_rows_that_are_very_far_away(tmp_path: Path) -> None:
+    """Their squares are close to the largest float32, and the rounding errors of all others larger than distances."""
+    values = vectors(200)
+    values[5:7], values[7] = 2e18, -2e18
+    uri = write(tmp_path / "t", values)
+    addresses, distances = brute_force(uri, "l2")
+    for bound in (0.0, 1.0):
+        expected = within(addresses, distances, bound)
+        assert (5, 6) in expected
+        assert pairs_of(planned(uri, bound)).keys() == expected.keys()
+
+
+@pytest.mark.usefixtures("many_tasks")
 def test_filters_deltas_and_compactions_change_nothing(tmp_path: Path, process_engine: Any) -> None:
     """Vectors are those of the table, whatever an index holds."""
     uri = write(tmp_path / "t", vectors(400), enable_stable_row_ids=True)

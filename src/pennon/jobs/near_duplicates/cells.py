@@ -72,6 +72,16 @@ class Cells:
             visits[rows] = ~(beyond > bound) & self._owned[own][:, within]
         return visits
 
+    def depths(self, sketches: Floats, cell: Cell | int) -> Doubles:
+        """Distances to the centroids of cells: of one for each row, or of one for all."""
+        return np.linalg.norm(sketches - self.centroids[cell], axis=1).astype(np.float64)
+
+    def least_depths(self, sketches: Floats, depths: Doubles) -> Doubles:
+        """How far from a centroid a row is at least if it is within reach of rows at these depths, by the triangle
+        inequality."""
+        reach = self.sketch.reach(self.radius, np.linalg.norm(sketches, axis=1))
+        return depths * (1 - 4 * (self.sketch.width + 8) * ROUNDOFF) - reach
+
     def group_of(self, home: Cell) -> Positions:
         """The group of each cell."""
         return np.searchsorted(self.starts, home, side="right") - 1
@@ -134,21 +144,27 @@ class Compared:
         return Compared(self.sketches[rows], self.coarse[rows])
 
 
-def compare(cells: Cells, first: Compared, second: Compared | None = None) -> Iterator[Candidates]:
-    """Pairs of rows whose sketches are within reach of each other; without `second`, pairs of the first, once each."""
+def compare(
+    cells: Cells, first: Compared, second: Compared | None = None, limits: Positions | None = None
+) -> Iterator[Candidates]:
+    """Pairs of rows whose sketches are within reach of each other; without `second`, pairs of the first, once each.
+    `limits` are ascending: only so many rows of the other side can be within reach of each row."""
     other = first if second is None else second
     squares = np.einsum("ij,ij->i", other.coarse, other.coarse)
+    squares[np.isinf(squares)] = np.nan
     factors = np.concatenate([other.coarse, squares[:, None] * np.float32(-0.5)], axis=1).T
     rows = np.concatenate([first.coarse, np.ones((len(first), 1), dtype=np.float32)], axis=1)
     lengths = np.linalg.norm(first.sketches, axis=1).astype(np.float64)
     reach = cells.sketch.reach(cells.radius, lengths)
     slack = 4 * (rows.shape[1] + 8) * ROUNDOFF * (lengths + reach) ** 2
-    least = ((lengths**2 - reach**2) / 2 - slack).astype(np.float32)
     with np.errstate(all="ignore"):
+        least = ((lengths**2 - reach**2) / 2 - slack).astype(np.float32)
+        least[np.isinf(least)] = np.nan
         for start in range(0, len(first), PRODUCT_ROWS):
             cut = slice(start, start + PRODUCT_ROWS)
-            for begin in range(start if second is None else 0, len(other), PRODUCT_ROWS):
-                products = rows[cut] @ factors[:, begin : begin + PRODUCT_ROWS]
+            stop = len(other) if limits is None else int(limits[cut][-1])
+            for begin in range(start if second is None else 0, stop, PRODUCT_ROWS):
+                products = rows[cut] @ factors[:, begin : min(begin + PRODUCT_ROWS, stop)]
                 far = products < least[cut, None]
                 # What is not a number is not far: such rows are measured.
                 a, b = np.divmod(np.flatnonzero(np.logical_not(far, out=far)), products.shape[1])

@@ -10,12 +10,14 @@ from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Floats, Positions, Vectors
 from pennon.jobs.near_duplicates.cells import COMPARED_ROWS, Cells, Compared, compare
-from pennon.jobs.near_duplicates.sketch import COARSE, Sketch
+from pennon.jobs.near_duplicates.sketch import COARSE, Sketch, as_points
 from pennon.jobs.vector.build import cut_by_weight
 
 # Axes of a sketch, and cells. More cells are compared with fewer rows, but found and visited more often.
 WIDTHS = (32, 64, 128)
 CELLS = (16, 64, 256, 1024)
+# Rows whose length is this many times that of most are left out of the sample.
+MOST_OUTSIDE = 1e4
 # Rows of the sample that are compared with the others.
 ASKED_ROWS = 512
 # Costs, in items of coarse sketches that are compared: a pair that is measured, an item that is sent to other tasks, an
@@ -44,6 +46,7 @@ def choose_cells(
     metric: Metric, sample: Vectors, centroids: Vectors | None, radius: float, rows: int, tasks: int
 ) -> Chosen:
     """The cheapest cells: those of an index, or ones that are trained on the sample, at least one for each task."""
+    sample = _without_outliers(metric, sample)
     if len(sample) < 2:
         dim = sample.shape[1]
         sketch = Sketch(metric, np.zeros(dim), np.eye(dim, min(dim, WIDTHS[0]), dtype=np.float32))
@@ -56,13 +59,24 @@ def choose_cells(
         if count <= max(1, len(sample) // 8):
             trained = train_kmeans(sketches, count, max_iters=6, seed=0).centroids.astype(np.float32)
             found.append(_estimated(sketch, trained, sketches, asked, radius, rows, of_index=False))
-    if centroids is not None and np.isfinite(centroids).all() and 1 < len(centroids) <= CELLS[-1]:
+    if centroids is not None and 1 < len(centroids) <= CELLS[-1] and _near(centroids, sample):
         mapped = sketch.of(metric.prepare(centroids))
         found.append(_estimated(sketch, mapped, sketches, asked, radius, rows, of_index=True))
     if not found:
         single = sketches.mean(axis=0, keepdims=True)
         found.append(_estimated(sketch, single, sketches, asked, radius, rows, of_index=False))
     return min(found, key=lambda each: each[0])[1]
+
+
+def _near(centroids: Vectors, sample: Vectors) -> bool:
+    """Whether centroids are numbers of about the size of those of the sample."""
+    return bool(np.abs(centroids).max() <= MOST_OUTSIDE * np.abs(sample).max())
+
+
+def _without_outliers(metric: Metric, sample: Vectors) -> Vectors:
+    """Axes and cells are for most rows; a few that are far away would take all of them."""
+    lengths = np.linalg.norm(as_points(metric, sample).astype(np.float64), axis=1)
+    return sample[lengths <= MOST_OUTSIDE * (np.median(lengths) if len(lengths) else 0)]
 
 
 def _choose_sketch(metric: Metric, sample: Vectors, asked: Positions, radius: float, rows: int) -> Sketch:

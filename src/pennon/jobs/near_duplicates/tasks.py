@@ -28,7 +28,7 @@ from pennon.jobs.near_duplicates.cells import COMPARED_ROWS, Candidates, Cell, C
 from pennon.jobs.near_duplicates.forest import Forest
 from pennon.jobs.near_duplicates.measure import Measure
 from pennon.jobs.near_duplicates.plan import NearDuplicatesPlan
-from pennon.jobs.near_duplicates.sketch import hashes
+from pennon.jobs.near_duplicates.sketch import Doubles, hashes
 from pennon.jobs.shared.frame_join import blocks
 from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import Part, read_part
@@ -57,16 +57,20 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Copies:
-    """Rows of one home cell and one vector count as one, the first. `members` are the rows of each in turn."""
+    """Rows of one home cell and one vector count as one, the first; sorted by cell, and from the rim of the cell to its
+    centroid. `members` are all rows, with copies together in `runs`, which are in another order."""
 
     addresses: Addresses  # of the first of each
     compared: Compared
     home: Cell
+    depths: Doubles  # descending in each cell
+    starts: Positions  # of the run of each
+    counts: Positions
     members: Addresses
-    starts: Positions
+    runs: Positions
 
     @classmethod
-    def of(cls, batches: Sequence[pa.RecordBatch], width: int) -> Copies:
+    def of(cls, batches: Sequence[pa.RecordBatch], cells: Cells) -> Copies:
         rows = pa.Table.from_batches(batches).combine_chunks()
         addresses: Addresses = rows["address"].to_numpy()
         home: Cell = rows["home"].to_numpy()
@@ -75,14 +79,22 @@ class Copies:
         changes = np.zeros(max(0, len(order) - 1), dtype=np.bool_)
         for values in (home, *words):
             changes |= np.diff(values[order].view(f"i{values.itemsize}")) != 0
-        starts = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(order)]])
-        first = order[starts[:-1]]
-        sketches = rows["sketch"].chunk(0).flatten().to_numpy().reshape(-1, width)[first]
-        return cls(addresses[first], Compared.of(sketches), home[first], addresses[order], starts)
-
-    @property
-    def counts(self) -> Positions:
-        return np.diff(self.starts)
+        runs = np.concatenate([[0], np.flatnonzero(changes) + 1, [len(order)]])
+        first = order[runs[:-1]]
+        sketches = rows["sketch"].chunk(0).flatten().to_numpy().reshape(-1, cells.sketch.width)[first]
+        depths = cells.depths(sketches, home[first])
+        sorted_ = np.lexsort((-depths, home[first]))
+        first = first[sorted_]
+        return cls(
+            addresses[first],
+            Compared.of(sketches[sorted_]),
+            home[first],
+            depths[sorted_],
+            runs[:-1][sorted_],
+            np.diff(runs)[sorted_],
+            addresses[order],
+            runs,
+        )
 
     def of_cell(self, cell: int) -> slice:
         """Where the rows of a cell are: rows are sorted by it."""
@@ -109,7 +121,7 @@ def find_forest(plan: NearDuplicatesPlan, group: int, delivered: Iterator[Delive
     forest = Forest()
     for first, second, candidates, _ in _measured(plan, delivered):
         if candidates is None:
-            forest.connect(np.repeat(first.addresses, first.counts), first.members)
+            forest.connect(np.repeat(first.members[first.runs[:-1]], np.diff(first.runs)), first.members)
         else:
             forest.connect(first.addresses[candidates.first], second.addresses[candidates.second])
     yield from _sent(forest, group % plan.mergers, group)
@@ -188,14 +200,14 @@ def _measured(plan: NearDuplicatesPlan, delivered: Iterator[Delivered]) -> Itera
         for place, messages in groupby(delivered, lambda message: message[0]):
             batches = (batch for _, batch in messages)
             if place == HOME:
-                own = Copies.of(list(batches), cells.sketch.width)
+                own = Copies.of(list(batches), cells)
                 yield Found(own, own, None, np.zeros(0, dtype=np.float32))
                 yield from _within(measure, own, own, _among(cells, own))
             elif own is None:
                 deque(batches, maxlen=0)  # a worker that leaves input unread cannot be reused
             else:
                 for some in blocks(batches, COMPARED_ROWS):
-                    guests = Copies.of([some], cells.sketch.width)
+                    guests = Copies.of([some], cells)
                     yield from _within(measure, guests, own, _visiting(cells, guests, slice(0, None), own))
 
 
@@ -203,7 +215,9 @@ def _among(cells: Cells, own: Copies) -> Iterator[Candidates]:
     """Pairs of rows that are at home in one group of cells."""
     for cell in np.unique(own.home).tolist():
         rows = own.of_cell(cell)
-        for first, second in compare(cells, own.compared[rows]):
+        compared, depths = own.compared[rows], own.depths[rows]
+        limits = _deeper(depths, cells.least_depths(compared.sketches, depths))
+        for first, second in compare(cells, compared, limits=np.maximum.accumulate(limits)):
             yield Candidates(first + rows.start, second + rows.start)
     for start in range(0, len(own.home), COMPARED_ROWS):
         yield from _visiting(cells, own, slice(start, start + COMPARED_ROWS), own)
@@ -218,8 +232,20 @@ def _visiting(cells: Cells, rows: Copies, some: slice, own: Copies) -> Iterator[
         cell = within.start + number
         theirs, asking = own.of_cell(cell), np.flatnonzero(visits[:, number] & (home != cell))
         if len(asking) and theirs.start < theirs.stop:
-            for first, second in compare(cells, compared[asking], own.compared[theirs]):
+            sketches = compared.sketches[asking]
+            least = cells.least_depths(sketches, cells.depths(sketches, cell))
+            limits = _deeper(own.depths[theirs], least)
+            order = np.argsort(limits, kind="stable")
+            asking = asking[order]
+            for first, second in compare(cells, compared[asking], own.compared[theirs], limits[order]):
                 yield Candidates(asking[first] + some.start, second + theirs.start)
+
+
+def _deeper(depths: Doubles, least: Doubles) -> Positions:
+    """How many of some descending depths are at least as large as each of others. All, if squares have overflowed."""
+    if not (np.isfinite(depths).all() and np.isfinite(least).all()):
+        return np.full(len(least), len(depths))
+    return len(depths) - np.searchsorted(depths[::-1], least)
 
 
 def _within(measure: Measure, first: Copies, second: Copies, candidates: Iterator[Candidates]) -> Iterator[Found]:
@@ -239,7 +265,7 @@ def _expanded(found: Found) -> Iterator[Pairs]:
     """Every pair of rows, some at a time: those of equal vectors, or those of two vectors and their copies."""
     first, second, candidates, distances = found
     if candidates is None:
-        partners = np.repeat(first.starts[1:], first.counts) - np.arange(len(first.members)) - 1
+        partners = np.repeat(first.runs[1:], np.diff(first.runs)) - np.arange(len(first.members)) - 1
         for member, offset in _unrolled(partners):
             zeros = np.zeros(len(member), dtype=np.float32)
             yield Pairs(first.members[member], first.members[member + 1 + offset], zeros)
