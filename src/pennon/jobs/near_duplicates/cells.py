@@ -148,7 +148,7 @@ def compare(
     cells: Cells, first: Compared, second: Compared | None = None, limits: Positions | None = None
 ) -> Iterator[Candidates]:
     """Pairs of rows whose sketches are within reach of each other; without `second`, pairs of the first, once each.
-    `limits` are ascending: only so many rows of the other side can be within reach of each row."""
+    `limits` are ascending: the first rows of the other side that can be within reach of each row."""
     other = first if second is None else second
     squares = np.einsum("ij,ij->i", other.coarse, other.coarse)
     squares[np.isinf(squares)] = np.nan
