@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.assignment import BLOCK_ROWS, MANY_CENTROIDS, ManyCentroids
 from pennon.index.vector.files.tensor import from_tensor, to_tensor
-from pennon.index.vector.kmeans import train_kmeans
+from pennon.index.vector.kmeans import group_points, train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
@@ -62,7 +63,10 @@ class Ivf(Model):
         return cls(metric, trained.centroids.astype(sample.dtype))
 
     def assign(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
-        """The partition of each vector, and its distance to the centroid on the scale of `loss`."""
+        """The partition of each vector, and its distance to the centroid on the scale of `loss`. Among many partitions,
+        about one vector in a thousand gets one that is only almost the nearest."""
+        if self.num_partitions >= MANY_CENTROIDS and len(vectors) >= ASSIGNED_ROWS:
+            return self._assign_to_many(vectors)
         ids, distances = np.empty(len(vectors), dtype=np.uint32), np.empty(len(vectors), dtype=np.float32)
         scores = np.empty((min(ASSIGNED_ROWS, len(vectors)), self.num_partitions), dtype=np.float32)
         for start in range(0, len(vectors), ASSIGNED_ROWS):
@@ -70,6 +74,15 @@ class Ivf(Model):
             found, rest = self._scores(vectors[rows], scores)
             ids[rows] = nearest = found.argmin(axis=1)
             distances[rows] = found.reshape(-1).take(np.arange(0, found.size, self.num_partitions) + nearest) + rest
+        return ids, np.maximum(distances, 0, out=distances) if self.metric.by_l2 else distances
+
+    def _assign_to_many(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
+        ids, distances = np.empty(len(vectors), dtype=np.uint32), np.empty(len(vectors), dtype=np.float32)
+        for start in range(0, len(vectors), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            points = self._seen(vectors[rows])
+            ids[rows], found = self._many.nearest(points)
+            distances[rows] = found + self._rest(points)
         return ids, np.maximum(distances, 0, out=distances) if self.metric.by_l2 else distances
 
     def rank(self, queries: Vectors, nprobes: int) -> tuple[Positions, Floats]:
@@ -105,6 +118,11 @@ class Ivf(Model):
         factors[-1] = np.where(finite, squared_lengths(seen) if self.metric.by_l2 else np.float32(0), np.inf)
         return factors
 
+    @cached_property
+    def _many(self) -> ManyCentroids:
+        seen = np.where(self._finite[:, None], self._seen(self.centroids)[:, :-1], np.float32(np.nan))
+        return ManyCentroids.of(seen, group_points, by_l2=self.metric.by_l2)
+
     def _seen(self, vectors: Vectors) -> Floats:
         """[x, 1], for l2 with x relative to the mean of the centroids."""
         points = np.ones((len(vectors), self.dim + 1), dtype=np.float32)
@@ -119,8 +137,11 @@ class Ivf(Model):
     def _scores(self, vectors: Vectors, out: Floats | None = None) -> tuple[Floats, Floats]:
         """Scores that order the centroids for each vector, and the term to add to get distances."""
         points = self._seen(vectors)
-        rest = squared_lengths(points[:, :-1]) if self.metric.by_l2 else np.ones(len(vectors), dtype=np.float32)
-        return np.matmul(points, self._factors, out=None if out is None else out[: len(points)]), rest
+        return np.matmul(points, self._factors, out=None if out is None else out[: len(points)]), self._rest(points)
+
+    def _rest(self, points: Floats) -> Floats:
+        """What scores lack to be distances: the part that depends on the vector alone."""
+        return squared_lengths(points[:, :-1]) if self.metric.by_l2 else np.ones(len(points), dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)
