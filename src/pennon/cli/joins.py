@@ -191,19 +191,25 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _join(table: Table, name: str, queries: str, out: str, output: str, join: Callable[[DataFrame], DataFrame]) -> None:
     """Read the other table, join it, and write the result."""
+    storage = settings_of().storage
+    if not queries.endswith(PARQUET) and not _taken(out):
+        open_table(queries, storage_options=storage)  # what is wrong with it is reported better here than through Spark
+    write_frame(table, name, out, output, lambda session: join(_read(session, queries, storage)))
+
+
+def write_frame(table: Table, name: str, out: str, output: str, make: Callable[[SparkSession], DataFrame]) -> None:
+    """Write the rows of a DataFrame to a new table, or to Parquet files, and print their number."""
     engine = require_spark(table.engine, name)
     storage = settings_of().storage
-    if not out.endswith(PARQUET) and find_table(Location.of(out, storage)) is not None:
+    if _taken(out):
         raise InvalidArgument(f"there is a table at {out} already", "Name another place with -o")
-    if not queries.endswith(PARQUET):
-        open_table(queries, storage_options=storage)  # what is wrong with it is reported better here than through Spark
     # PySpark warns about new versions of pandas, though only Arrow is used.
     warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
-    joined = join(_read(engine.session, queries, storage))
+    frame = make(engine.session)
     stage = name.replace("-", " ")
     try:
         with engine.stage(stage):
-            rows = _write(engine.session, joined, out, storage)
+            rows = _write(engine.session, frame, out, storage)
     except PennonError:
         raise
     except Exception as error:
@@ -212,6 +218,10 @@ def _join(table: Table, name: str, queries: str, out: str, output: str, join: Ca
     render.print_json(done) if output == "json" else render.console.print(
         f"{rows:,} rows written to {redact_address(out)}"
     )
+
+
+def _taken(out: str) -> bool:
+    return not out.endswith(PARQUET) and find_table(Location.of(out, settings_of().storage)) is not None
 
 
 def _read(spark: SparkSession, uri: str, storage: dict[str, str]) -> DataFrame:

@@ -72,6 +72,11 @@ class OpenSegment(Protocol):
         """The description for the report, from data that is read when a segment is opened."""
         ...
 
+    def warm(self) -> Iterator[None]:
+        """Load what queries read into the cache, piece by piece: a caller may stop in between. May raise
+        DamagedFile."""
+        ...
+
 
 class FilterSegment(OpenSegment, Protocol):
     """An opened segment that answers conditions on one column. Callers pass only conditions that its kind answers."""

@@ -134,6 +134,10 @@ class BTreeSegment:
     def describe(self) -> Description:
         return describe_lookup(self.lookup)
 
+    def warm(self) -> Iterator[None]:
+        for _ in self._pages(0, self.lookup.pages):
+            yield
+
     def spread(self, most: int) -> pa.Array:
         largest = self.lookup.maxs.drop_null()
         step = max(1, -(-len(largest) // most))
@@ -171,7 +175,7 @@ class BTreeSegment:
                 continue
             file = self.lookup.file_of(page)
             until = min(stop, file.first_page + file.pages, page + READ_PAGES)
-            ahead = next((p for p in range(page + 1, until) if self._cache.get((*self._key, p)) is not None), until)
+            ahead = next((p for p in range(page + 1, until) if (*self._key, p) in self._cache), until)
             yield from self._load_pages(file, page, ahead)
             page = ahead
 

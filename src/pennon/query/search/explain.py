@@ -8,6 +8,7 @@ from typing import Any
 
 from pennon.display import Displayed
 from pennon.format.lance_file import ReadCounter, counting_reads
+from pennon.index.cache import CacheUse, counting_cache
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse
 from pennon.query.scan.explain import IndexUse, index_uses, some_ids
@@ -64,7 +65,7 @@ class FilterUse:
 
 @dataclass(frozen=True)
 class SearchExplanation(Displayed):
-    """The plan of a search. The last five figures are there when it was run (`analyze=True`)."""
+    """The plan of a search. The last six figures are there when it was run (`analyze=True`)."""
 
     table: str
     version: int
@@ -92,6 +93,7 @@ class SearchExplanation(Displayed):
     rows_returned: int | None = None
     reads: int | None = None
     seconds: float | None = None
+    cache: CacheUse | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -121,6 +123,8 @@ class SearchExplanation(Displayed):
             cost = f"{self.reads} index reads, {self.seconds * 1000:.1f} ms"
             work = f"{self.rows_scored:,} rows scored, {self.rows_measured:,} measured"
             lines.append(f"  ran      {work}, {self.rows_returned} rows returned, {cost}")
+        if self.cache is not None:
+            lines.append(f"  cache    {self.cache}")
         return in_lines(lines)
 
     def _shape(self) -> str:
@@ -159,7 +163,7 @@ def explain_search(
 
 def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
     reads, start = ReadCounter(), time.perf_counter()
-    with counting_reads(reads):
+    with counting_reads(reads), counting_cache() as cache:
         found, trace = find_neighbors(catalog, question)
         returned = to_table(catalog.snapshot, question.request, found, many=False).num_rows
     seconds = time.perf_counter() - start
@@ -179,6 +183,7 @@ def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
         rows_returned=returned,
         reads=reads.reads,
         seconds=seconds,
+        cache=cache,
     )
 
 

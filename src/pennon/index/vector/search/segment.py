@@ -141,6 +141,12 @@ class VectorSegment:
             found.append(search_partitions(quantizer, scorers, prepared, probes, k, allowed=allowed, threads=threads))
         return found[0] if len(found) == 1 else Found.merged(found, k)
 
+    def warm(self) -> Iterator[None]:
+        filled = np.flatnonzero(self.lengths)
+        for start in range(0, len(filled), FETCHING_THREADS):
+            self.partitions(filled[start : start + FETCHING_THREADS].tolist())
+            yield
+
     def stored_ids(self) -> Iterator[Addresses]:
         file = LanceFile(self._store, f"{self._segment.directory}/{AUXILIARY_FILE}", columns=[ROW_ID])
         for batch in file.batches(0, file.num_rows):
