@@ -51,10 +51,10 @@ def exact_neighbors(
     tasks = _stretches(snapshot, max(1, TASK_BYTES // vector_bytes))
     filter = request.filter if request.prefilter else None
     sql = None if filter is None else read_filter(filter, snapshot.column_types).sql
-    k = searched_k(queries, request.k)
+    k = searched_k(queries, request.reach)
     nearest = partial(_nearest, snapshot.pin(), request.column, metric, queries.vectors, sql, k)
     found = [Neighbors(*part) for part in engine.map("exact search", nearest, tasks, rows=rows)]
-    return Truth.of(queries, Neighbors.merged(found or [Neighbors.none(len(queries))], k), request.k)
+    return Truth.of(queries, Neighbors.merged(found or [Neighbors.none(len(queries))], k), request.reach)
 
 
 def _stretches(snapshot: Snapshot, rows: int) -> list[_Stretch]:

@@ -129,7 +129,7 @@ class _Climb:
         return max(1, min(nprobes - 1, round(nprobes / FINE)))
 
     def _walked(self, nprobes: int) -> Iterator[Measured]:
-        wanted = self._bench.request.k * (self._start.refine_factor or 1)
+        wanted = self._bench.request.reach * (self._start.refine_factor or 1)
         for breadth in BREADTHS:
             probes = nprobes
             for _ in range(WALKED_STEPS):

@@ -58,7 +58,7 @@ class Bench:
             for shares, k in zip(by_k, self._ks, strict=True):
                 shares.append(self.truth.shares(found, k, which))
         recalls = [Recall.of(np.concatenate(shares)) for shares in by_k]
-        least = self.request.k
+        least = self.request.reach
         for k, recall in zip(self._ks[1:], recalls[1:], strict=True):
             if recall.mean < recalls[0].mean:
                 break
@@ -68,7 +68,7 @@ class Bench:
     @property
     def _ks(self) -> list[int]:
         """k and some smaller ones, which the same answers have a recall for."""
-        k = self.request.k
+        k = self.request.reach
         return sorted({k, *(k >> shift for shift in range(1, 8) if k >> shift)}, reverse=True)
 
     def _found(self, setting: Setting, which: slice) -> Neighbors:
@@ -81,9 +81,9 @@ class Bench:
         request = replace(self.request, columns=())
         if self.truth.queries.own is None or setting.index is None:
             more = self.truth.queries.extra
-            return setting.applied(replace(request, k=request.k + more), request.k + more)
+            return setting.applied(replace(request, k=request.reach + more), request.reach + more)
         ef = None if setting.ef is None else setting.ef + 1
-        changed: dict[str, Any] = {"k": request.k + 1, "index": setting.index, "minimum_nprobes": setting.nprobes}
+        changed: dict[str, Any] = {"k": request.reach + 1, "index": setting.index, "minimum_nprobes": setting.nprobes}
         changed |= {"refine_factor": setting.refine_factor, "ef": ef}
         given: dict[str, Any] = {each.name: getattr(request, each.name) for each in fields(request)}
         return _OneMore(**{**given, **changed})
@@ -102,7 +102,7 @@ class Bench:
         return [replace(point, milliseconds=float(each)) for point, each in zip(points, medians, strict=True)]
 
     def _timer(self, setting: Setting) -> Callable[[int], float]:
-        request = setting.applied(replace(self.request, columns=()), self.request.k)
+        request = setting.applied(replace(self.request, columns=()), self.request.reach)
         vectors, catalog = self.truth.queries.vectors, self.catalog
 
         def search_once(turn: int) -> float:

@@ -99,7 +99,7 @@ def measure(
     return Tuning(
         column=request.column,
         metric=str(request.metric),
-        k=request.k,
+        k=request.reach,
         recall=request.recall,
         filter=filter_class(catalog, request),
         points=tuple(points),
@@ -127,7 +127,7 @@ class _Wanted:
 
     def fits(self, tuning: Tuning) -> bool:
         assert self.request.metric is not None
-        return tuning.is_for(self.question.column.path, self.request.metric, self.request.k, self.filter)
+        return tuning.is_for(self.question.column.path, self.request.metric, self.request.reach, self.filter)
 
     def best(self, tuning: Tuning, without: frozenset[str | None] = frozenset()) -> Measured | None:
         """The setting to use. Measuring every row reaches any recall: it is taken only where nothing else did for the
@@ -135,8 +135,8 @@ class _Wanted:
         points = tuning.points_of(self.names - without)
         found = None
         if self.request.index is not None:
-            found = cheapest((p for p in points if p.setting.index is not None), self.recall, self.request.k)
-        found = found or cheapest(points, self.recall, self.request.k)
+            found = cheapest((p for p in points if p.setting.index is not None), self.recall, self.request.reach)
+        found = found or cheapest(points, self.recall, self.request.reach)
         if found is None or found.setting.index is not None:
             return found
         measured = cheapest(points, self.recall, tuning.k)
@@ -183,9 +183,9 @@ def _chosen(catalog: Catalog, request: SearchRequest, recall: float) -> SearchRe
         rows = catalog.snapshot.manifest.rows_in(catalog.snapshot.manifest.live)
         size = human_bytes(rows * question.queries.shape[1] * question.queries.itemsize)
         raise RecallUnknown(
-            f"no setting for a recall of {recall:.4g} at k={request.k} is stored for column {request.column!r} of "
+            f"no setting for a recall of {recall:.4g} at k={request.reach} is stored for column {request.column!r} of "
             f"{catalog.snapshot.uri}, and to measure one takes more than a pass over {size} of vectors",
-            f"Run table.tune({request.column!r}, recall={recall:.4g}, k={request.k}, store=True) once, or pass nprobes",
+            f"Run table.tune({request.column!r}, recall={recall:.4g}, k={request.reach}, store=True) once, or pass nprobes",
         )
     return _measured_here(wanted)
 

@@ -65,8 +65,8 @@ class Setting:
         """A request of at most k neighbors with this setting; it compares as many candidates as one of k."""
         if self.index is None:
             return replace(request, index=None, use_index=False)
-        refine = None if self.refine_factor is None else -(-k * self.refine_factor // request.k)
-        ef = None if self.ef is None else max(self.ef, request.k * (refine or 1))
+        refine = None if self.refine_factor is None else -(-k * self.refine_factor // request.reach)
+        ef = None if self.ef is None else max(self.ef, request.reach * (refine or 1))
         return replace(request, index=self.index, minimum_nprobes=self.nprobes, refine_factor=refine, ef=ef)
 
     def __str__(self) -> str:

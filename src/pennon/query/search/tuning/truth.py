@@ -92,9 +92,9 @@ def searched_k(queries: Queries, k: int) -> int:
 
 def find_truth(catalog: Catalog, request: SearchRequest, queries: Queries) -> Truth:
     """By an exact search in this process."""
-    exact = replace(request, k=searched_k(queries, request.k), index=None, use_index=False, columns=())
+    exact = replace(request, k=searched_k(queries, request.reach), index=None, use_index=False, columns=())
     question = read_request(catalog.snapshot, exact, queries.vectors, many=True)
-    return Truth.of(queries, find_neighbors(catalog, question)[0], request.k)
+    return Truth.of(queries, find_neighbors(catalog, question)[0], request.reach)
 
 
 def sample_rows(snapshot: Snapshot, column: Column, metric: Metric, count: int, seed: int) -> Queries:
