@@ -25,6 +25,7 @@ from bench import (
     text_search,
     upsert,
     vector_build,
+    vector_filters,
     vector_memory,
     vector_recall,
     vector_search,
@@ -42,6 +43,7 @@ LONG: dict[str, Callable[[], None]] = {"build_large": lambda: build.build_int64(
 VECTORS: dict[str, Callable[[Choice], None]] = {
     "vector-build": vector_build.vector_build,
     "vector-search": vector_search.vector_search,
+    "vector-filters": vector_filters.vector_filters,
     "vector-recall": vector_recall.vector_recall,
     "vector-memory": vector_memory.vector_memory,
     "knn-join": knn_join.knn_join,

@@ -14,6 +14,7 @@ from pennon.cli.command import verb
 from pennon.cli.completion import complete_address, complete_column, complete_index
 from pennon.cli.errors import settings_of
 from pennon.cli.options import names, on_table, output_option
+from pennon.cli.shape_options import shape_options
 from pennon.cli.text import options_of_words, text_columns
 from pennon.engine import require_spark
 from pennon.engine.failures import task_failed
@@ -63,11 +64,11 @@ def join_options(ways: Sequence[str], columns: str) -> Callable[[Callable[..., N
 @click.option("--query-column", help="Its column of vectors.  [default: COLUMN]")
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors of each row.")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
-@click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
-@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20]")
+@click.option("--nprobes", type=int, help="Partitions to look at.  [default: chosen, more where they hold too little]")
+@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20 to 100]")
 @click.option("--maximum-nprobes", type=int, help="Partitions to look at while answers are missing.  [default: all]")
 @click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
-@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
+@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k, at least 50]")
 @click.option(
     "--prefilter/--no-prefilter",
     default=True,
@@ -75,6 +76,7 @@ def join_options(ways: Sequence[str], columns: str) -> Callable[[Callable[..., N
     help="Apply the filter before the search, or only to the rows that it found.",
 )
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
+@shape_options
 def knn_join(
     table: Table,
     column: str,

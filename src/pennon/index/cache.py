@@ -45,6 +45,11 @@ class ByteCache:
                 found.append(entry and entry[0])
             return found
 
+    def holds(self, keys: Sequence[Hashable]) -> list[bool]:
+        """Which of some entries are there; they do not count as used."""
+        with self._lock:
+            return [key in self._entries for key in keys]
+
     def put(self, key: Hashable, value: Any, size_bytes: int) -> None:
         if size_bytes > self.capacity_bytes:
             return

@@ -1,7 +1,8 @@
 """The clustering: centroids, the partition of a vector, the partitions that a query should probe.
 
 Vectors and queries passed here are prepared by the metric. Distances to centroids are float32 matrix products; for l2
-both sides are first shifted to the mean of the centroids, so that a common offset of the data costs no precision.
+both sides are first shifted to the mean of the centroids, so that a common offset of the data costs no precision. Under
+hamming the bits are the points (`Metric.points`), and distances are whole numbers, which float32 holds exactly.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.assignment import BLOCK_ROWS, MANY_CENTROIDS, ManyCentroids
 from pennon.index.vector.files.tensor import from_tensor, to_tensor
-from pennon.index.vector.kmeans import train_kmeans
+from pennon.index.vector.kmeans import group_points, train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
@@ -58,11 +60,16 @@ class Ivf(Model):
         """k-means over the sample in at most `max_iters` full passes; for dot, as in pylance, over directions of length
         1."""
         spherical = not metric.by_l2
-        trained = train_kmeans(sample, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
-        return cls(metric, trained.centroids.astype(sample.dtype))
+        points = metric.points(sample)
+        trained = train_kmeans(points, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
+        return cls(metric, metric.from_points(trained.centroids, sample.dtype))
 
     def assign(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
-        """The partition of each vector, and its distance to the centroid on the scale of `loss`."""
+        """The partition of each vector, and its distance to the centroid on the scale of `loss`. Among many partitions,
+        about one vector in a thousand gets one that is only almost the nearest."""
+        many = self.num_partitions >= MANY_CENTROIDS and self.metric is not Metric.HAMMING
+        if many and len(vectors) >= ASSIGNED_ROWS:
+            return self._assign_to_many(vectors)
         ids, distances = np.empty(len(vectors), dtype=np.uint32), np.empty(len(vectors), dtype=np.float32)
         scores = np.empty((min(ASSIGNED_ROWS, len(vectors)), self.num_partitions), dtype=np.float32)
         for start in range(0, len(vectors), ASSIGNED_ROWS):
@@ -70,6 +77,15 @@ class Ivf(Model):
             found, rest = self._scores(vectors[rows], scores)
             ids[rows] = nearest = found.argmin(axis=1)
             distances[rows] = found.reshape(-1).take(np.arange(0, found.size, self.num_partitions) + nearest) + rest
+        return ids, np.maximum(distances, 0, out=distances) if self.metric.by_l2 else distances
+
+    def _assign_to_many(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
+        ids, distances = np.empty(len(vectors), dtype=np.uint32), np.empty(len(vectors), dtype=np.float32)
+        for start in range(0, len(vectors), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            points = self._seen(vectors[rows])
+            ids[rows], found = self._many.nearest(points)
+            distances[rows] = found + self._rest(points)
         return ids, np.maximum(distances, 0, out=distances) if self.metric.by_l2 else distances
 
     def rank(self, queries: Vectors, nprobes: int) -> tuple[Positions, Floats]:
@@ -87,8 +103,14 @@ class Ivf(Model):
 
     @cached_property
     def _middle(self) -> Vectors:
+        if self.metric is Metric.HAMMING:
+            return np.zeros(self._points.shape[1])
         finite = self.centroids[self._finite]
         return finite.astype(np.float64).sum(axis=0) / max(len(finite), 1)
+
+    @cached_property
+    def _points(self) -> Vectors:
+        return self.metric.points(self.centroids)
 
     @cached_property
     def _factors(self) -> Floats:
@@ -98,16 +120,21 @@ class Ivf(Model):
         A centroid that is not finite belongs to an empty partition and is never the nearest.
         """
         finite = self._finite
-        known = np.where(finite[:, None], self.centroids, self._middle)
-        factors = np.empty((self.dim + 1, self.num_partitions), dtype=np.float32)
+        known = np.where(finite[:, None], self._points, self._middle)
+        factors = np.empty((known.shape[1] + 1, self.num_partitions), dtype=np.float32)
         seen = self._seen(known)[:, :-1]
         np.multiply(seen.T, np.float32(-2 if self.metric.by_l2 else -1), out=factors[:-1])
         factors[-1] = np.where(finite, squared_lengths(seen) if self.metric.by_l2 else np.float32(0), np.inf)
         return factors
 
+    @cached_property
+    def _many(self) -> ManyCentroids:
+        seen = np.where(self._finite[:, None], self._seen(self.centroids)[:, :-1], np.float32(np.nan))
+        return ManyCentroids.of(seen, group_points, by_l2=self.metric.by_l2)
+
     def _seen(self, vectors: Vectors) -> Floats:
-        """[x, 1], for l2 with x relative to the mean of the centroids."""
-        points = np.ones((len(vectors), self.dim + 1), dtype=np.float32)
+        """[x, 1] of points, for l2 with x relative to the mean of the centroids."""
+        points = np.ones((len(vectors), vectors.shape[1] + 1), dtype=np.float32)
         if not self.metric.by_l2:
             points[:, :-1] = vectors
             return points
@@ -118,9 +145,12 @@ class Ivf(Model):
 
     def _scores(self, vectors: Vectors, out: Floats | None = None) -> tuple[Floats, Floats]:
         """Scores that order the centroids for each vector, and the term to add to get distances."""
-        points = self._seen(vectors)
-        rest = squared_lengths(points[:, :-1]) if self.metric.by_l2 else np.ones(len(vectors), dtype=np.float32)
-        return np.matmul(points, self._factors, out=None if out is None else out[: len(points)]), rest
+        points = self._seen(self.metric.points(vectors))
+        return np.matmul(points, self._factors, out=None if out is None else out[: len(points)]), self._rest(points)
+
+    def _rest(self, points: Floats) -> Floats:
+        """What scores lack to be distances: the part that depends on the vector alone."""
+        return squared_lengths(points[:, :-1]) if self.metric.by_l2 else np.ones(len(points), dtype=np.float32)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from pennon.errors import InvalidArgument
 from pennon.index.threads import one_thread
+from pennon.index.vector.assignment import MANY_CENTROIDS, ManyCentroids
 from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks
 
@@ -62,6 +63,9 @@ BLOCK_ROWS = 1 << 16
 PRODUCT_ROWS = 384
 DISTANCES = 1 << 23
 SHARED_PRODUCT = 1 << 28
+
+# Passes over centroids that are to form groups.
+GROUP_PASSES = 4
 
 # Up to this many dimensions, sums are computed dimension by dimension, not centroid by centroid.
 FEW_DIMENSIONS = 16
@@ -171,8 +175,10 @@ def _passes(
 ) -> tuple[Clustering, Partials]:
     """Passes over all these points until the loss hardly falls; also returns the partials of the last pass."""
     loss, iterations = np.inf, 0
+    nearest: Positions | None = None
     while True:
-        found = _partials(rows, centroids, spherical, threads)
+        nearest, distances = _nearest(rows, centroids, spherical, threads, nearest)
+        found = _summed(rows, nearest, distances, len(centroids))
         iterations += 1
         done = iterations >= max_iters or loss - found.loss <= tolerance * found.loss
         loss = found.loss
@@ -293,9 +299,17 @@ def _prepared(points: Vectors, middle: Doubles, spherical: bool, order: Position
     return rows
 
 
-def _nearest(rows: Floats, centroids: Floats, spherical: bool, threads: int = 1) -> tuple[Positions, Floats]:
-    """The nearest centroid of each prepared point, and the distance; the same bits for any number of threads."""
+def _nearest(
+    rows: Floats, centroids: Floats, spherical: bool, threads: int = 1, start: Positions | None = None
+) -> tuple[Positions, Floats]:
+    """The nearest centroid of each prepared point, and the distance; the same bits for any number of threads. Of many
+    centroids, the nearest that is found from `start`, those of the pass before."""
     k, dim = centroids.shape
+    if k >= MANY_CENTROIDS and len(rows) >= k:
+        many = ManyCentroids.of(centroids, group_points, by_l2=not spherical)
+        ids, nearest = many.nearest(rows[:, : dim + 1], start, threads)
+        nearest += rows[:, dim + 1]
+        return ids, np.maximum(nearest, 0, out=nearest)
     factors = np.ones((dim + 2, k), dtype=np.float32)
     factors[:dim] = centroids.T * np.float32(-1 if spherical else -2)
     factors[dim] = 0 if spherical else squared_lengths(centroids)
@@ -319,9 +333,20 @@ def _nearest(rows: Floats, centroids: Floats, spherical: bool, threads: int = 1)
     return ids, np.maximum(nearest, 0, out=nearest)
 
 
+def group_points(points: Floats, count: int) -> Positions:
+    """The group of each point; the groups are about `count`, and close together."""
+    groups = train_kmeans(points, count, max_iters=GROUP_PASSES).centroids
+    middle = _middle(groups, spherical=False)
+    return _nearest(_prepared(points, middle, spherical=False), (groups - middle).astype(np.float32), False)[0]
+
+
 def _partials(rows: Floats, centroids: Floats, spherical: bool, threads: int = 1) -> Partials:
-    k, dim = centroids.shape
-    ids, distances = _nearest(rows, centroids, spherical, threads)
+    return _summed(rows, *_nearest(rows, centroids, spherical, threads), len(centroids))
+
+
+def _summed(rows: Floats, ids: Positions, distances: Floats, k: int) -> Partials:
+    """Sums over prepared points of which the nearest centroid and its distance are known."""
+    dim = rows.shape[1] - 2
     counts = np.bincount(ids, minlength=k)
     sums = np.zeros((k, dim))
     if dim <= FEW_DIMENSIONS:

@@ -23,9 +23,14 @@ _faiss: Any = faiss
 BYTES_AT_ONCE = 16
 
 
+# The least breadth of a walk by default: 15 nodes in sight find 95 of 100 neighbors in a graph of 12,000 nodes, 50 find
+# 99, in about the same time.
+LEAST_EF = 50
+
+
 def default_ef(k: int) -> int:
-    """pylance's default; k counts the candidates of a refined search."""
-    return k + k // 2
+    """pylance's default is 1.5 k; k counts the candidates of a refined search."""
+    return max(k + k // 2, LEAST_EF)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +57,15 @@ class NodeVectors:
         faiss.copy_array_to_vector(np.array([low - step / 2, step * 255], dtype=np.float32), storage.sq.trained)
         _adopt(storage, _widened(codes, width))
         return cls(storage, by_l2, low if by_l2 else 0.0)
+
+    @classmethod
+    def of_bits(cls, vectors: Codes) -> Self:
+        """The bits of bytes, one byte for each, which faiss compares without rounding."""
+        width = -(-vectors.shape[1] * 8 // BYTES_AT_ONCE) * BYTES_AT_ONCE
+        storage: Any = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit_direct, _metric(True))
+        bits = np.unpackbits(np.ascontiguousarray(vectors), axis=1, bitorder="little")
+        _adopt(storage, _widened(bits, width))
+        return cls(storage, True)
 
     @classmethod
     def of_codewords(cls, codes: Codes, words: Floats, *, by_l2: bool) -> Self:

@@ -22,13 +22,13 @@ from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.vector.description import describe_files
 from pennon.index.vector.files.storage import AUXILIARY_FILE, ROW_ID, Partition, VectorFiles
 from pennon.index.vector.hnsw.graph import HnswGraph
-from pennon.index.vector.hnsw.search import HnswSearcher
+from pennon.index.vector.hnsw.search import HnswSearcher, default_ef
 from pennon.index.vector.kinds import SubIndex
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import PointQuantizer
 from pennon.index.vector.search.partition import Graph, SearchPartition, walk_graphs
 from pennon.index.vector.search.partition_search import Found, search_partitions
-from pennon.index.vector.vectors import Mask, Positions, Vectors, is_vector_type
+from pennon.index.vector.vectors import Mask, Positions, Vectors, VectorType
 
 # Lists of 2m neighbors at the default m, and a second copy of the node's codes.
 GRAPH_ROW_BYTES = 512
@@ -44,9 +44,10 @@ class VectorSegment:
         self, store: Store, segment: IndexSegment, type_: pa.DataType, cache: ByteCache, reuse: FragmentReuse | None
     ) -> None:
         self.files = VectorFiles(store, segment.directory, segment.file_sizes)
-        if is_vector_type(type_) and self.files.ivf.dim != type_.list_size:
+        held = VectorType.find(type_)
+        if held is not None and self.files.ivf.dim != held.dim:
             where = store.describe(segment.directory)
-            problem = f"{where} holds vectors of {self.files.ivf.dim} dimensions, the column of {type_.list_size}"
+            problem = f"{where} holds vectors of {self.files.ivf.dim} dimensions, the column of {held.dim}"
             raise DamagedFile(problem, "Rebuild the index")
         self._store, self._segment = store, segment
         self._cache, self._reuse = cache, reuse
@@ -79,9 +80,19 @@ class VectorSegment:
     def row_bytes(self) -> int:
         """The approximate size of a row of a loaded partition. RQ has one byte per dimension in memory for any number
         of bits."""
-        widths = [_byte_width(field.type) for field in self.files.quantizer.fields()]
         graph = GRAPH_ROW_BYTES if self.files.kind.sub_index is SubIndex.HNSW else 0
-        return 8 + max(sum(widths), self.files.ivf.dim) + graph
+        if graph and self.metric is Metric.HAMMING:
+            graph += 8 * self.files.ivf.dim  # a byte for every bit
+        return 8 + max(self.code_bytes, self.files.ivf.dim) + graph
+
+    @cached_property
+    def code_bytes(self) -> int:
+        """The size of the code of a row as stored."""
+        return sum(_byte_width(field.type) for field in self.files.quantizer.fields())
+
+    def cached(self, numbers: Positions) -> Mask:
+        """Which of some partitions are in the cache."""
+        return np.array(self._cache.holds([(*self._key, number) for number in numbers.tolist()]), dtype=np.bool_)
 
     def ask(self, queries: Vectors) -> tuple[Vectors, Vectors]:
         """Queries prepared for the comparison with centroids, and with partitions."""
@@ -120,7 +131,7 @@ class VectorSegment:
         """The k nearest allowed rows of each query in those partitions it probes that are given. Distances are on the
         scale of the index; multiply by `scale` for Lance's."""
         allowed = allowed or {}
-        graphs = self._worth_walking(partitions, probes, allowed)
+        graphs = self._worth_walking(partitions, probes, ef or default_ef(k), allowed)
         scorers = {number: partition.scorer for number, partition in partitions.items() if number not in graphs}
         found: list[Found] = []
         if graphs:
@@ -136,7 +147,7 @@ class VectorSegment:
             yield batch.column(0).to_numpy()
 
     def _worth_walking(
-        self, partitions: Mapping[int, SearchPartition], probes: Positions, allowed: Mapping[int, Mask]
+        self, partitions: Mapping[int, SearchPartition], probes: Positions, ef: int, allowed: Mapping[int, Mask]
     ) -> dict[int, Graph]:
         if self.files.kind.sub_index is not SubIndex.HNSW:
             return {}
@@ -144,7 +155,7 @@ class VectorSegment:
         return {
             number: partition.graph
             for number, partition in partitions.items()
-            if partition.graph and partition.graph.worth_walking(int(crowds[number]), allowed.get(number))
+            if partition.graph and partition.graph.worth_walking(int(crowds[number]), ef, allowed.get(number))
         }
 
     def _load(self, number: int) -> tuple[SearchPartition, int]:
