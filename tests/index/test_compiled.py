@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pennon.index import compiled
+from pennon.index.fragment_reuse import reading
 from pennon.index.inverted.postings import decode_kernels
 from pennon.index.inverted.search import any_kernels, batch_kernels
 
@@ -23,7 +24,7 @@ def nothing_remembered() -> Iterator[None]:
 def test_the_digest_of_a_kernel_follows_the_modules_it_calls_into(monkeypatch: pytest.MonkeyPatch) -> None:
     # Direct and indirect callers; the last is of another family.
     callers = [decode_kernels.__name__, any_kernels.__name__, batch_kernels.__name__]
-    other = "pennon.index.fragment_reuse.reading"
+    other = reading.__name__
     before = [compiled.sources_digest(name) for name in (*callers, other)]
     compiled.sources_digest.cache_clear()
     assert [compiled.sources_digest(name) for name in (*callers, other)] == before

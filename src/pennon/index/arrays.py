@@ -7,6 +7,8 @@ import numpy.typing as npt
 
 # A 64-bit integer in a kernel; outside it may be a Python int.
 Int = int | np.int64
+# An unsigned one.
+Word = int | np.uint64
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 Int16s = npt.NDArray[np.int16]

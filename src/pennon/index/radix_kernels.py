@@ -12,13 +12,13 @@ from __future__ import annotations
 import numpy as np
 from numba.types import int64, uint16, uint64, void
 
-from pennon.index.arrays import Int, Int64s, UInt16s, UInt64s
+from pennon.index.arrays import Int, Int64s, UInt16s, UInt64s, Word
 from pennon.index.compiled import GIVEN_I64, GIVEN_U64, MADE_I64, MADE_U64, compiled
 
 # Bits of a pass over many rows, and over few, where clearing the counts of more would take longer than a second pass.
 DIGIT, SMALL_DIGIT = 11, 8
 FEW_ROWS = 4096
-# So few rows are sorted by insertion.
+# Up to this number, rows are sorted by insertion.
 INSERTED_ROWS = 32
 # Bits that are sorted in excess of those that number the rows.
 SPARE_BITS = 8
@@ -49,11 +49,11 @@ def fill_buckets(keys: UInt64s, ids: UInt64s, low: Int, shift: Int, ends: Int64s
 
 
 @compiled(int64(uint64), inline=True)
-def bit_length(word: Int) -> Int:
-    bits = 0
-    while word:
+def bit_length(word: Word) -> Int:
+    bits, rest = 0, np.uint64(word)
+    while rest:
         bits += 1
-        word >>= np.uint64(1)
+        rest >>= np.uint64(1)
     return bits
 
 

@@ -63,7 +63,7 @@ class Buckets:
         self.counts = np.empty(radix.MOST_PASSES << radix.DIGIT, dtype=np.int64)
 
     def groups(self, rows: int) -> Iterator[tuple[int, int, int]]:
-        """Consecutive buckets [first, last) of at least so many rows together, and the number of their rows."""
+        """Consecutive buckets [first, last) of at least `rows` rows together, and the number of their rows."""
         first = 0
         while first < len(self.starts) - 1:
             last = int(np.searchsorted(self.starts, self.starts[first] + rows))
@@ -74,7 +74,7 @@ class Buckets:
             first = last
 
     def sorted_rows(self, rows: int) -> Iterator[tuple[UInt64s, UInt64s]]:
-        """Keys and ids in order, about so many at a time."""
+        """Keys and ids in order, about `rows` at a time."""
         for first, last, count in self.groups(rows):
             keys, ids = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint64)
             self._radix.sort_buckets(self.pairs, self.spare, self.starts, first, last, self.counts, keys, ids)

@@ -8,10 +8,10 @@ caches. Past its end a string is continued by zeros; of strings that differ only
 from __future__ import annotations
 
 import numpy as np
-from numba.types import int64, uint16, uint64, void
+from numba.types import boolean, int64, uint16, uint64, void
 
-from pennon.index.arrays import Bytes, Int, Int64s, UInt16s, UInt64s
-from pennon.index.compiled import GIVEN_I64, GIVEN_U8, MADE_I64, MADE_U64, boolean, compiled
+from pennon.index.arrays import Bytes, Int, Int64s, UInt16s, UInt64s, Word
+from pennon.index.compiled import GIVEN_I64, GIVEN_U8, MADE_I64, MADE_U64, compiled
 from pennon.index.memory import address_of, big_endian_at, uint8_at
 from pennon.index.radix_kernels import sort_pairs
 
@@ -19,7 +19,7 @@ WORD = 8
 
 
 @compiled(uint64(int64, int64, int64))
-def short_word(data: Int, at: Int, left: Int) -> Int:
+def short_word(data: Int, at: Int, left: Int) -> Word:
     """Bytes from a place on as the word they begin, of data that have fewer than a word has."""
     word = np.uint64(0)
     for byte in range(left):
@@ -28,7 +28,7 @@ def short_word(data: Int, at: Int, left: Int) -> Int:
 
 
 @compiled(uint64(int64, int64, int64, int64, int64), inline=True)
-def word_at(data: Int, size: Int, start: Int, length: Int, depth: Int) -> Int:
+def word_at(data: Int, size: Int, start: Int, length: Int, depth: Int) -> Word:
     """The word at a depth of a string, of data that are given by their address and size."""
     left, at = length - depth, start + depth
     if left <= 0:

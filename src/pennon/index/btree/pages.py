@@ -101,7 +101,7 @@ def sort_all(runs: Sequence[Run], value_type: pa.DataType) -> Iterator[Run]:
 
 
 def sort_or_merge(runs: Sequence[Run], value_type: pa.DataType) -> Iterator[Run]:
-    """The same for runs that may be sorted, each by itself."""
+    """The same for runs that may be sorted."""
     return merge_runs(runs) if all(is_sorted(run.values) for run in runs) else sort_all(runs, value_type)
 
 
