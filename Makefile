@@ -2,8 +2,9 @@
 PYTHON ?= python3
 ARGS ?=
 BENCH ?=
-# Processes that tests run in; each has a Spark session of its own.
-JOBS ?= 2
+# Processes that tests run in, for two cores: some tests wait for a JVM, a store or another process. Each has a Spark
+# session of its own and takes up to 4 GiB.
+JOBS ?= 3
 
 # Where the environment forbids compiled modules, each of the many interpreters of a run compiles pandas and PySpark again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -19,7 +20,7 @@ VERSIONS := .versions
 # tests run on which pyspark is in tests/versions/sparks.py.
 OTHERS := pylance-12.0.0 pylance-13.0.0 pyspark-3.5.9 pyspark-4.0.5 pyspark-4.1.4 pyspark-4.2.1
 # The same tests with fewer examples and cases: `make test` runs them in full.
-QUICK = PENNON_HISTORIES=2 PENNON_CRASH_STRIDE=1000 PENNON_TEST_SAMPLE=5
+QUICK = PENNON_HISTORIES=1 PENNON_CRASH_STRIDE=1000 PENNON_TEST_SAMPLE=8
 # Files in the order of tests/conftest.py: the longest first.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
@@ -36,14 +37,14 @@ setup: $(STAMP) ## Install into .venv what the lock files name; instant when not
 demo: java $(STAMP) ## Build indices on tables of several fragments and query them
 	@$(BIN)/pennon demo $(ARGS)
 
-# -j 2: types are checked next to the compilation of kernels and the first tests, and their result is printed last.
-check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: two to three minutes
+# -j: types are checked next to what the processes of a run share and the first tests; their result is printed last.
+check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: about two minutes
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 2 types-aside tests-in-process; status=$$?; cat $(TYPES); exit $$status
 
 test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about ten minutes
 	@$(MAKE) --no-print-directory ruff
-	@$(MAKE) --no-print-directory -j 2 types-aside tests-all; status=$$?; cat $(TYPES); exit $$status
+	@$(MAKE) --no-print-directory -j 3 types-aside tests-all; status=$$?; cat $(TYPES); exit $$status
 
 # What the processes of a run share: compiled kernels, and the classes of Spark.
 kernels: $(STAMP)

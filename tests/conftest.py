@@ -37,26 +37,37 @@ OTHER_SPARK = "PENNON_TEST_SPARK"
 PROCESS_FIXTURES = {"storage_options"}
 # `make check` runs one case of so many, of each test of the modules that take longest in it.
 SAMPLE = int(os.environ.get("PENNON_TEST_SAMPLE", "1"))
-SAMPLED = ("faults/", "hostile/", "index/", "jobs/", "query/scan/", "query/search/", "query/text/", "test_histories.py")
+SAMPLED = (
+    *("cli/", "faults/", "format/", "hostile/", "index/", "jobs/", "query/", "spark/"),
+    *("test_histories.py", "test_local_tables.py"),
+)
 # The modules that take longest come first, so that the processes of a run end at about the same time.
 LONGEST_FIRST = (
     "docs/test_examples.py",
+    "jobs/lookup_join/test_join.py",
     "spark/test_sql.py",
     "test_store_failures.py",
+    "spark/test_streams.py",
     "jobs/knn_join/test_join.py",
+    "cli/test_join.py",
     "jobs/vector/test_build.py",
+    "spark/test_write.py",
     "jobs/bitmap/test_interop.py",
-    "jobs/test_kinds_and_verbs.py",
-    "jobs/test_zones.py",
-    "test_local_tables.py",
     "jobs/btree/test_merge.py",
     "jobs/btree/test_interop.py",
-    "jobs/inverted/test_life.py",
+    "spark/test_read.py",
+    "jobs/test_zones.py",
     "jobs/test_branches.py",
-    "jobs/vector/test_optimize.py",
-    "cli/test_join.py",
-    "hostile/test_fuzz.py",
+    "jobs/test_kinds_and_verbs.py",
+    "jobs/inverted/test_life.py",
+    "test_local_tables.py",
     "hostile_names/test_spark.py",
+    "jobs/vector/test_optimize.py",
+    "spark/test_dataframe.py",
+    "jobs/rtree/test_interop.py",
+    "jobs/ngram/test_interop.py",
+    "hostile/test_fuzz.py",
+    "secrets/test_verbs.py",
 )
 # Modules whose tests share no more than a session: they come last, and each test goes to whichever process is free.
 SPLIT = ("faults/test_crashes.py", "test_histories.py", "engine/test_session.py")

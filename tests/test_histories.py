@@ -25,7 +25,7 @@ from pennon.testing.cases import (
     zone_map,
 )
 from pennon.testing.histories import History, only, with_stable_row_ids
-from pennon.testing.neighbors import vector_index, vectors
+from pennon.testing.neighbors import BITS, SEVERAL, vector_index, vectors
 from pennon.testing.words import inverted_index, words
 
 TRIANGLE = "st_geomfromtext('POLYGON((0 0, 5 0, 0 5, 0 0))')"
@@ -158,6 +158,29 @@ class VectorHistory(History):
     heals = False
 
 
+class BitsHistory(VectorHistory):
+    """Vectors of bits. pylance builds graphs over them, and panics when it optimizes such an index."""
+
+    columns: ClassVar = {"k": integers("k", 10, nulls=False), "v": vectors(BITS)}
+    indices = (vector_index("v", ("IVF_FLAT",), prefilters=(None, "k < 4"), shape=BITS), btree("k"))
+
+
+class SeveralHistory(VectorHistory):
+    """Several vectors a row."""
+
+    columns: ClassVar = {"k": integers("k", 10, nulls=False), "v": vectors(SEVERAL)}
+    indices = (
+        vector_index(
+            "v",
+            VECTOR_TYPES,
+            options={"IVF_PQ": {"num_sub_vectors": 4}},
+            prefilters=(None, "k < 4"),
+            shape=SEVERAL,
+        ),
+        btree("k"),
+    )
+
+
 SCALAR = tuple(
     machine
     for each in (KeyHistory, ScalarHistory, ZonesHistory, BitmapHistory, TextHistory, WordHistory)
@@ -166,6 +189,10 @@ SCALAR = tuple(
 # Drawn by the heavy tests alone; the others have an R-tree next to texts.
 BOXES = (BoxHistory, with_stable_row_ids(BoxHistory))
 VECTORS = (VectorHistory, with_stable_row_ids(VectorHistory))
+# Vectors of other types; on Spark, what differs is the same tasks.
+OTHER_VECTORS = tuple(
+    machine for each in (BitsHistory, SeveralHistory) for machine in (each, with_stable_row_ids(each))
+)
 # What leads to old values in an index, without what only makes it rarer.
 IN_PLACE = {
     "create",
@@ -227,7 +254,7 @@ def test_random_histories(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=SHORT)
 
 
-@pytest.mark.parametrize("machine", VECTORS)
+@pytest.mark.parametrize("machine", [*VECTORS, *OTHER_VECTORS])
 @pytest.mark.usefixtures("process_engine")
 def test_random_histories_of_vectors(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=settings(SHORT, stateful_step_count=10))
@@ -266,7 +293,7 @@ def test_many_random_histories(machine: Machine) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("machine", VECTORS)
+@pytest.mark.parametrize("machine", [*VECTORS, *OTHER_VECTORS])
 @pytest.mark.usefixtures("process_engine")
 def test_many_random_histories_of_vectors(machine: Machine) -> None:
     run_state_machine_as_test(machine, settings=settings(LONG, max_examples=100))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -386,18 +387,32 @@ def snapshot_of(uri: str) -> Snapshot:
 
 @dataclass(frozen=True)
 class Contents:
-    """Rows of the newest version by id, and how many every version has."""
+    """Rows of the newest version by id, how many every version has, and digests of all files."""
 
     newest: dict[int, Any]
     versions: dict[int, int]
+    files: dict[str, bytes]
 
     @classmethod
     def of(cls, uri: str) -> Contents:
+        """Everything, as pylance reads it."""
         dataset = lance.dataset(uri)
         found = dataset.to_table().sort_by("id").to_pylist()
         known: Any = dataset.versions()
         counts = {v["version"]: lance.dataset(uri, version=v["version"]).count_rows() for v in known}
-        return cls({row["id"]: row for row in found}, counts)
+        return cls({row["id"]: row for row in found}, counts, digests(uri))
+
+    def are_those_of(self, uri: str) -> bool:
+        """Whether a table has the same versions in the same files, next to any that no version names."""
+        now = digests(uri)
+        added = now.keys() - self.files.keys()
+        return now.items() >= self.files.items() and not any(path.startswith(VERSIONS) for path in added)
+
+
+def digests(uri: str) -> dict[str, bytes]:
+    """Of all files of a table, by their path in it."""
+    files = (path for path in Path(uri).rglob("*") if path.is_file())
+    return {path.relative_to(uri).as_posix(): hashlib.sha256(path.read_bytes()).digest() for path in files}
 
 
 def check(uri: str, before: Contents, scenario: Scenario) -> None:
@@ -466,8 +481,11 @@ def named_data_files(uri: str) -> set[str]:
 
 def check_recovery(uri: str, before: Contents, scenario: Scenario) -> int:
     """After a crash: as before, the job runs again, and orphans go without taking anything along. Returns how many
-    there were. What the job did is checked after that: orphans cannot make up for what a job left out."""
-    check(uri, before, scenario)
+    there were. What the job did is checked after that: orphans cannot make up for what a job left out.
+
+    A table that has its old files and versions answers as before: those that scenarios start from are checked once."""
+    if not before.are_those_of(uri):
+        check(uri, before, scenario)
     with warnings.catch_warnings(action="ignore" if scenario.damaged else "default"):
         scenario.run(pennon.open(uri))
     left = len(orphans(snapshot_of(uri)))

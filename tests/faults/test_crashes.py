@@ -53,6 +53,7 @@ class Masters:
             master = str(self._directory / f"{len(self._tables)}.lance")
             scenario.prepare(master)
             self._tables[scenario.prepare] = master, Contents.of(master)
+            check(*self._tables[scenario.prepare], scenario)
         master, before = self._tables[scenario.prepare]
         uri = directory / "t.lance"
         shutil.rmtree(uri, ignore_errors=True)

@@ -28,21 +28,29 @@ class Pages:
 
     def __init__(self, engine: SparkEngine) -> None:
         self._context: Any = engine.session.sparkContext
-        self._before = set(self._jobs())
+        jobs = self._listed()
+        self._last: int = jobs.apply(0).jobId() if jobs.size() else -1
 
     def descriptions(self) -> list[str]:
-        return [description for job, (description, _) in sorted(self._jobs().items()) if job not in self._before]
+        return [description for _, (description, _) in sorted(self._jobs().items())]
 
     def stage_names(self) -> set[str]:
-        return {name for job, (_, names) in self._jobs().items() if job not in self._before for name in names}
+        return {name for _, names in self._jobs().values() for name in names}
 
-    def _jobs(self) -> dict[int, tuple[str, set[str]]]:
+    def _listed(self) -> Any:
+        """The newest job first."""
         # Spark tells its listeners of a job's end before it is stored.
         self._context._jsc.sc().listenerBus().waitUntilEmpty()
-        jobs = self._context._jsc.sc().statusStore().jobsList(None)
+        return self._context._jsc.sc().statusStore().jobsList(None)
+
+    def _jobs(self) -> dict[int, tuple[str, set[str]]]:
+        """Asks about the new jobs only: other tests of the session have run thousands."""
+        jobs = self._listed()
         found: dict[int, tuple[str, set[str]]] = {}
         for number in range(jobs.size()):
             job = jobs.apply(number)
+            if job.jobId() <= self._last:
+                break
             description = job.description().get() if job.description().isDefined() else ""
             info = self._context.statusTracker().getJobInfo(job.jobId())
             stages = [self._context.statusTracker().getStageInfo(stage) for stage in (info.stageIds if info else ())]

@@ -13,6 +13,7 @@ from lance.indices import IndexConfig
 
 import pennon
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.report import history
@@ -20,6 +21,7 @@ from pennon.report.facts import TableFacts, collect
 from pennon.report.grid import MAX_COLUMNS, Grid
 from pennon.report.summary import Level, headline, level, notices
 from tests.report.tables import append, defer, rows, write
+from tests.support.manifests import edit_newest
 from tests.support.tables import FILTERS, write_every_type
 
 
@@ -238,8 +240,13 @@ def test_an_index_for_an_unknown_metric(tmp_path: Path) -> None:
     codes = pa.FixedSizeListArray.from_arrays(pa.array(range(256), pa.uint8()), 4)
     lance.write_dataset(pa.table({"v": codes}), uri)
     lance.dataset(uri).create_index("v", "IVF_FLAT", num_partitions=1, metric="hamming")
+
+    def forge(_: pb.Manifest, indices: pb.IndexSection) -> None:
+        indices.indices[0].index_details.value = b"\x08\x07"
+
+    edit_newest(Path(uri), forge)
     [index] = facts(uri).indices
-    assert (index.foreign, "hamming" in (index.segments[0].problem or "")) == (True, True)
+    assert (index.foreign, "metric number 7" in (index.segments[0].problem or "")) == (True, True)
 
 
 def test_nulls(tmp_path: Path) -> None:

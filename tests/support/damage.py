@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from lance.file import LanceFileReader, LanceFileWriter
 
+from pennon.errors import PennonError
+from pennon.format.commit import commit_segments
+from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, open_store
 from pennon.index.vector.files.storage import AUXILIARY_FILE, INDEX_FILE, VectorFiles
 
@@ -45,6 +50,19 @@ def damaged(uri: str, tmp_path: Path, file: str, change: Change) -> VectorFiles:
 
 def reopened(tmp_path: Path, **sizes: int) -> VectorFiles:
     return VectorFiles(open_store(Location.of(str(tmp_path))), "segment", {f"{k}.idx": v for k, v in sizes.items()})
+
+
+def rewrite(uri: str, name: str, change: Change) -> None:
+    """Write a file of the only segment again, as a valid container, as a faulty writer would."""
+    (directory,) = Path(uri).glob("_indices/*")
+    scratch = Path(uri).parent / "scratch"
+    scratch.mkdir()
+    with suppress(PennonError):
+        damaged(uri, scratch, name, change)
+    (directory / name).write_bytes((scratch / "segment" / name).read_bytes())
+    snapshot = Snapshot.open(Location.of(uri))
+    [segment] = snapshot.manifest.user_segments
+    commit_segments(snapshot, [replace(segment, files=())], [])
 
 
 def number_exists(reader: LanceFileReader, number: int) -> bool:

@@ -56,6 +56,9 @@ class FaultyStore:
             "timeout": "2 s",
             "connect_timeout": "1 s",
             "download_retry_count": "0",
+            # Lance itself waits before it asks a busy store again.
+            "lance_aimd_min_backoff_ms": "1",
+            "lance_aimd_max_backoff_ms": "5",
         }
 
     def always(self, fault: str, pattern: str = "") -> None:

@@ -21,7 +21,7 @@ from tests.support.pylance_kinds import KINDS, Answer, rows
 
 LAYOUTS = ("ordinary", "stable row ids", "shallow clone", "branch")
 # Kinds that hold back what all others of their table cover, because no compaction can follow them.
-ALONE = {False: ("FM", "IVF_HNSW_SQ, multi-vector"), True: ("FM", "BTREE on bool8")}
+ALONE = {False: ("FM",), True: ("FM", "BTREE on bool8")}
 
 ROWS = 80  # of a fragment; pylance trains no PQ on fewer than 256
 EAGER = MaintenancePolicy(min_fragments_to_compact=1, max_reuse_versions=0)

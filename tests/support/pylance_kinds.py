@@ -135,10 +135,10 @@ def _nearest(query: Any, *, ef: int | None = None, metric: str | None = None) ->
         return dataset.to_table(nearest=asked, columns=["id", "_distance"])["id"].to_pylist()
 
     def ask_pennon(table: pennon.Table, column: str) -> Answer:
-        found = table.search(column, query, 5, nprobes=2, refine_factor=60, columns=["id"])
+        found = table.search(column, query, 5, nprobes=2, refine_factor=60, metric=metric, columns=["id"])
         return found["id"].to_pylist()
 
-    return ask, _counted if metric else ask_pennon
+    return ask, ask_pennon
 
 
 def _words(words: str) -> tuple[PylanceAsk, PennonAsk]:

@@ -206,11 +206,11 @@ def unnested(frame: DataFrame, name: str, *, outer: bool) -> DataFrame:
     return frame.selectExpr(*others, f"inline{'_outer' * outer}({name})")
 
 
-def float_lists(frame: DataFrame, name: str) -> bool:
-    """Whether a column holds arrays of float or double."""
+def list_items(frame: DataFrame, name: str) -> str | None:
+    """The type of the items of a column of arrays, as SQL writes it; None for other columns."""
     type_ = frame.schema[name].dataType
     element = getattr(type_, "elementType", None)
-    return type_.typeName() == "array" and element is not None and element.typeName() in ("float", "double")
+    return element.simpleString() if type_.typeName() == "array" and element is not None else None
 
 
 def has_strings(frame: DataFrame, name: str) -> bool:

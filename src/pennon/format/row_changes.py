@@ -23,7 +23,6 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 from pennon.errors import DamagedTable, UnsupportedTable
 from pennon.format.commit import commit_operation
 from pennon.format.deletion_files import WrittenDeletion, write_full_deletion
-from pennon.format.exact_commit import NoExactCommits, commit_exactly, has_exact_commits
 from pennon.format.manifest import DeletionFile
 from pennon.format.named_files import DATA, delete_unless_named
 from pennon.format.row_ids import RowIds
@@ -80,6 +79,9 @@ def commit_inserted_rows(
     base: Snapshot, deletions: Sequence[WrittenDeletion], fragments: Iterable[NewFragment]
 ) -> Snapshot:
     """Commit the same, and new rows among them, only if no writer has added or changed a row since `base`."""
+    # Imports hundreds of pydantic classes, which takes a second: `import pennon` does not.
+    from pennon.format.exact_commit import NoExactCommits, commit_exactly, has_exact_commits  # noqa: PLC0415
+
     fragments = list(fragments)
     if has_exact_commits(base):
         with suppress(NoExactCommits):

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
-from numba.types import float32, int64, uint8, uint32, void, voidptr
+from numba.types import float32, int64, uint8, uint32, uint64, void, voidptr
 
 
 @intrinsic
@@ -57,6 +57,17 @@ def _storing(item: Any) -> Any:
         return void(int64, int64, item), generate
 
     return store
+
+
+@intrinsic
+def big_endian_at(_: Any, address: Any, place: Any) -> Any:
+    """The eight bytes from a place on as a number, the first of them the highest. They need not be aligned."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        at = builder.inttoptr(builder.add(arguments[0], arguments[1]), ir.IntType(64).as_pointer())
+        return builder.bswap(builder.load(at, align=1))
+
+    return uint64(int64, int64), generate
 
 
 # An item of the array at an address, by its place.

@@ -14,6 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pennon.index.arrays import Bytes, Int64s
+from pennon.index.sorting import Strings, kernels, order_of_keys, order_of_strings
+
 Side = Literal["left", "right"]
 Indices = npt.NDArray[np.intp]
 
@@ -21,6 +24,8 @@ _WORD = 8
 # The largest number of rows out of order that is repaired by swapping pairs, and the number of attempts.
 _FEW = 1000
 _SWAP_PASSES = 3
+# Rows that are looked at first.
+_FIRST = 1 << 12
 # All values are converted to Python's if at least one in this many is searched for.
 _LISTED_SHARE = 64
 
@@ -71,7 +76,11 @@ def order_of(values: pa.Array) -> Indices | None:
     if is_sorted(values):
         return None
     keys = fixed_keys(values)
-    return _argsort_bytes(*_byte_layout(values)) if keys is None else _argsort_unsorted(keys)
+    if keys is not None:
+        return _argsort_unsorted(keys)
+    strings = byte_layout(values)
+    order = order_of_strings(strings)
+    return _argsort_bytes(*strings) if order is None else order
 
 
 def places(values: pa.Array, pivots: pa.Array, side: Side = "left") -> list[int]:
@@ -86,10 +95,14 @@ def places(values: pa.Array, pivots: pa.Array, side: Side = "left") -> list[int]
 def is_sorted(values: pa.Array) -> bool:
     keys = fixed_keys(values)
     if keys is not None:
-        return bool(np.all(keys[1:] >= keys[:-1]))
+        start = keys[:_FIRST]  # of most arrays that are not sorted, these are not either
+        return bool(np.all(start[1:] >= start[:-1])) and bool(np.all(keys[1:] >= keys[:-1]))
     if len(values) < 2:
         return True
     comparable = values.cast(exchange_type(values.type))
+    found = kernels(len(values)) if _has_offsets(comparable.type) else None
+    if found is not None:
+        return found[1].is_ascending(*byte_layout(comparable))
     return bool(pc.all(pc.less_equal(comparable[:-1], comparable[1:])).as_py())
 
 
@@ -169,6 +182,14 @@ def same_value(left: pa.Scalar, right: pa.Scalar) -> bool:
     return left.equals(right)
 
 
+def same_values(left: pa.Array, right: pa.Array) -> bool:
+    """Whether two arrays of one type, without NULLs, are equal to the bit."""
+    left_keys, right_keys = fixed_keys(left), fixed_keys(right)
+    if left_keys is None or right_keys is None:
+        return left.equals(right)
+    return np.array_equal(left_keys, right_keys)
+
+
 def argsort_keys(keys: npt.NDArray[Any]) -> Indices:
     """Sort integers by packing each with its position into one word: numpy sorts plain words several times faster
     than it sorts indirectly."""
@@ -182,6 +203,9 @@ def _argsort_unsorted(keys: npt.NDArray[Any]) -> Indices:
     # Differences are taken modulo 2**64, so that the full range of int64 fits.
     words = keys.astype(np.int64 if keys.dtype.kind == "i" else np.uint64).view(np.uint64)
     words = words - np.uint64(int(low) % 2**64)
+    order = order_of_keys(words)
+    if order is not None:
+        return order
     excess = max(0, int(words.max()).bit_length() + _position_bits(n) - 64)
     if not excess:
         return _sort_packed(words)
@@ -228,10 +252,9 @@ def _position_bits(count: int) -> int:
     return max(1, (count - 1).bit_length())
 
 
-def _argsort_bytes(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-) -> Indices:
+def _argsort_bytes(data: Bytes, offsets: Int64s) -> Indices:
     """Sort byte strings eight bytes at a time; only the next eight of tied rows are compared."""
+    starts, lengths = offsets[:-1], np.diff(offsets)
     order = np.arange(len(starts))
     if len(starts) < 2:
         return order
@@ -271,36 +294,37 @@ def _word_at(words: npt.NDArray[Any], at: npt.NDArray[np.int64], left: npt.NDArr
     return np.where(left > 0, (loaded >> drop) << drop, np.uint64(0))
 
 
-def _byte_layout(
-    values: pa.Array,
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The bytes, starts and lengths of strings, binaries and wide decimals."""
+def byte_layout(values: pa.Array) -> Strings:
+    """The bytes and offsets of strings, binaries and wide decimals."""
     type_ = values.type
     if pa.types.is_decimal(type_):
         # Big-endian with the sign bit flipped orders two's complement numbers by bytes.
         flipped = _words(values)[:, ::-1].byteswap()
         raw = flipped.copy().view(np.uint8).reshape(len(values), -1)
         raw[:, 0] ^= 0x80
-        return raw.reshape(-1), *_fixed_layout(len(values), raw.shape[1])
+        return raw.reshape(-1), np.arange(len(values) + 1, dtype=np.int64) * raw.shape[1]
     if pa.types.is_fixed_size_binary(type_):
         width = type_.byte_width
         data = np.frombuffer(values.buffers()[1], dtype=np.uint8)[
             values.offset * width : (values.offset + len(values)) * width
         ]
-        return data, *_fixed_layout(len(values), width)
-    spelled = values.cast(pa.large_binary() if not pa.types.is_large_string(type_) else type_)
+        return data, np.arange(len(values) + 1, dtype=np.int64) * width
+    spelled = values if _has_offsets(type_) else values.cast(pa.large_binary())
     _, offset_buffer, data_buffer = spelled.buffers()
+    if not len(spelled):
+        return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[spelled.offset : spelled.offset + len(spelled) + 1]
     data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else np.empty(0, dtype=np.uint8)
-    return data, offsets[:-1], np.diff(offsets)
+    return data, offsets
+
+
+def _has_offsets(type_: pa.DataType) -> bool:
+    """Whether values are bytes with 64-bit offsets."""
+    return pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
 
 
 def _compacted(values: pa.Array) -> pa.Array:
     return values.cast(exchange_type(values.type)).take(pa.array(np.arange(len(values))))
-
-
-def _fixed_layout(count: int, width: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    return np.arange(count, dtype=np.int64) * width, np.full(count, width, dtype=np.int64)
 
 
 def _words(values: pa.Array) -> npt.NDArray[np.uint64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 
 import pennon
-from pennon.index.vector.metric import Metric
+from pennon.index.vector.metric import FLOAT_METRICS, Metric
 from pennon.index.vector.vectors import to_matrix
 from pennon.table import Table
 from pennon.testing.cases import Build, Column, IndexCase
@@ -23,18 +23,60 @@ from pennon.testing.writers import Writers
 # All partitions are read and all candidates are measured again: the answer of any index is then exact.
 EXACT: dict[str, Any] = {"nprobes": 1000, "refine_factor": 100, "ef": 100_000}
 TOO_FEW = "cannot be trained"
-METRICS = st.sampled_from([metric.value for metric in Metric])
 Neighbors = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
+DIM = 8
 
 
-def vectors(dim: int = 8, nulls: float = 0.1) -> Column:
-    """A column of float32 vectors, some of them NULL."""
+@dataclass(frozen=True)
+class VectorShape:
+    """What the vectors of a column are like: how to draw them, and the distances of rows by brute force."""
+
+    draw: Callable[[np.random.Generator], npt.NDArray[Any]]
+    type: pa.DataType
+    metrics: tuple[Metric, ...]
+    measure: Callable[[npt.NDArray[Any], pa.Array, Metric], npt.NDArray[np.float32]]
+    """Of one query to the rows of a column without NULLs; infinite for rows that have no distance."""
+
+
+def _measure_floats(query: npt.NDArray[Any], rows: pa.Array, metric: Metric) -> npt.NDArray[np.float32]:
+    return metric.distances(query[None], to_matrix(rows)[0])[0]
+
+
+def _measure_bits(query: npt.NDArray[Any], rows: pa.Array, metric: Metric) -> npt.NDArray[np.float32]:
+    differing: npt.NDArray[np.uint8] = np.bitwise_xor(to_matrix(rows)[0], query)
+    return np.unpackbits(differing, axis=1).sum(axis=1, dtype=np.float32)
+
+
+FLOATS = VectorShape(
+    lambda rng: rng.standard_normal(DIM).astype(np.float32), pa.list_(pa.float32(), DIM), FLOAT_METRICS, _measure_floats
+)
+BITS = VectorShape(
+    lambda rng: rng.integers(0, 256, DIM, dtype=np.uint8), pa.list_(pa.uint8(), DIM), (Metric.HAMMING,), _measure_bits
+)
+
+
+def _measure_several(query: npt.NDArray[Any], rows: pa.Array, metric: Metric) -> npt.NDArray[np.float32]:
+    found = np.full(len(rows), np.inf, dtype=np.float32)
+    for number, row in enumerate(rows.to_pylist()):
+        if row:
+            found[number] = metric.distances(query, np.array(row, dtype=np.float32)).min(axis=1).sum()
+    return found
+
+
+SEVERAL = VectorShape(
+    lambda rng: rng.standard_normal((rng.integers(1, 4), DIM)).astype(np.float32),
+    pa.list_(pa.list_(pa.float32(), DIM)),
+    (Metric.COSINE,),
+    _measure_several,
+)
+
+
+def vectors(shape: VectorShape = FLOATS, nulls: float = 0.1) -> Column:
+    """A column of vectors, some of them NULL."""
 
     def values(rng: np.random.Generator, count: int) -> pa.Array:
-        drawn = rng.standard_normal((count, dim)).astype(np.float32)
-        gone = rng.random(count) < nulls
-        rows = [None if null else vector for vector, null in zip(drawn, gone, strict=True)]
-        return pa.array(rows, pa.list_(pa.float32(), dim))
+        rows = [None if rng.random() < nulls else shape.draw(rng).tolist() for _ in range(count)]
+        return pa.array(rows, shape.type)
 
     return Column(values)
 
@@ -45,16 +87,16 @@ def vector_index(
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     prefilters: tuple[str | None, ...] = (None,),
-    dim: int = 8,
+    shape: VectorShape = FLOATS,
 ) -> IndexCase:
     """One index on a column of vectors, of one of these types at a time, with any metric.
 
     Args:
-        column: One of the columns of the history, of `vectors(dim)`.
+        column: One of the columns of the history, of `vectors(shape)`.
         index_types: As `Table.create_index` takes them.
         options: Options of `Table.create_index` that a type needs in addition to metric and number of partitions.
         prefilters: Each search is made once with each of them.
-        dim: The number of items of a vector.
+        shape: What its vectors are like.
     """
     name = f"{column}_idx"
 
@@ -67,17 +109,17 @@ def vector_index(
 
     def pylance_build(dataset: lance.LanceDataset, number: int) -> None:
         if dataset.count_rows(f"{column} is not null") > 20:
-            metric = list(Metric)[number % len(Metric)].value
+            metric = shape.metrics[number % len(shape.metrics)].value
             dataset.create_index(column, "IVF_FLAT", name=name, metric=metric, num_partitions=2, replace=True)
 
     return IndexCase(
         column,
-        st.builds(build, st.sampled_from(index_types), METRICS, st.integers(1, 5)),
+        st.builds(build, st.sampled_from(index_types), st.sampled_from(shape.metrics).map(str), st.integers(1, 5)),
         name,
         delta_options=delta_options,
         pylance_build=pylance_build,
         refusals=(TOO_FEW,),
-        check=NeighborCheck(column, name, dim, prefilters),
+        check=NeighborCheck(column, name, shape, prefilters),
     )
 
 
@@ -87,7 +129,7 @@ class NeighborCheck:
 
     column: str
     index_name: str
-    dim: int
+    shape: VectorShape
     prefilters: tuple[str | None, ...]
     k: int = 8
 
@@ -95,12 +137,13 @@ class NeighborCheck:
         """Compare the answers to a few queries."""
         table = pennon.open(history.uri)
         built = _metric(history.dataset(), self.index_name)
-        metric = Metric(built or "l2")
+        metric = Metric(built) if built else self.shape.metrics[0]
         note(f"metric {metric.value}")
-        queries = np.random.default_rng(table.version).standard_normal((3, self.dim)).astype(np.float32)
+        rng = np.random.default_rng(table.version)
+        queries = [self.shape.draw(rng) for _ in range(3)]
         for prefilter in self.prefilters:
-            expected = brute_force(history.uri, self.column, queries, metric, prefilter)
-            options: dict[str, Any] = {**EXACT, "filter": prefilter, "columns": ["id"]}
+            expected = self.brute_force(history.uri, queries, metric, prefilter)
+            options: dict[str, Any] = {**EXACT, "metric": metric.value, "filter": prefilter, "columns": ["id"]}
             batch = table.search_batch(self.column, queries, self.k, **options)
             for number, query in enumerate(queries):
                 self.same(table.search(self.column, query, self.k, **options), *expected[number])
@@ -111,7 +154,7 @@ class NeighborCheck:
             self.compare_pylance(history, queries, metric)
 
     def compare_shapes(
-        self, table: Table, queries: npt.NDArray[np.float32], expected: list[Neighbors], prefilter: str | None
+        self, table: Table, queries: Sequence[npt.NDArray[Any]], expected: list[Neighbors], prefilter: str | None
     ) -> None:
         """Bounds, offsets, groups, all rows within a distance, and as many neighbors as there are rows without tuning
         of any kind."""
@@ -135,9 +178,9 @@ class NeighborCheck:
         grouped = table.search(self.column, queries[0], self.k, distinct_by="id", offset=2, **options, **EXACT)
         self.same(grouped, ids[2:], distances[2:])
 
-    def compare_pylance(self, history: Writers, queries: npt.NDArray[np.float32], metric: Metric) -> None:
+    def compare_pylance(self, history: Writers, queries: Sequence[npt.NDArray[Any]], metric: Metric) -> None:
         """pylance reads the same index."""
-        expected = brute_force(history.uri, self.column, queries, metric, None)
+        expected = self.brute_force(history.uri, queries, metric, None)
         for query, (ids, distances) in zip(queries, expected, strict=True):
             # pylance does not read the metric of an index that covers nothing.
             nearest = {"column": self.column, "q": query, "k": self.k, "metric": metric.value, **EXACT}
@@ -160,17 +203,21 @@ class NeighborCheck:
         far = distances[: found.num_rows].max(initial=-np.inf)
         assert set(ids[distances < far - 1e-3].tolist()) <= set(found["id"].to_pylist())
 
-
-def brute_force(
-    uri: str, column: str, queries: npt.NDArray[np.float32], metric: Metric, filter: str | None
-) -> list[Neighbors]:
-    """Ids and distances of all rows with a vector, nearest first, for each query."""
-    rows = lance.dataset(uri).scanner(columns=["id", column], filter=filter, use_scalar_index=False).to_table()
-    matrix, whole = to_matrix(rows[column].combine_chunks())
-    ids = rows["id"].to_numpy()[whole]
-    distances = metric.distances(queries, matrix[whole])
-    orders = np.argsort(distances, axis=1, kind="stable")
-    return [(ids[order], row[order]) for order, row in zip(orders, distances, strict=True)]
+    def brute_force(
+        self, uri: str, queries: Sequence[npt.NDArray[Any]], metric: Metric, filter: str | None
+    ) -> list[Neighbors]:
+        """Ids and distances of all rows with a vector, nearest first, for each query."""
+        scanner = lance.dataset(uri).scanner(columns=["id", self.column], filter=filter, use_scalar_index=False)
+        rows = scanner.to_table().combine_chunks()
+        rows = rows.filter(rows[self.column].is_valid()).combine_chunks()
+        ids, values = rows["id"].to_numpy(), rows[self.column].combine_chunks()
+        found: list[Neighbors] = []
+        for query in queries:
+            distances = self.shape.measure(query, values, metric)
+            order = np.argsort(distances, kind="stable")
+            order = order[np.isfinite(distances[order])]
+            found.append((ids[order], distances[order]))
+        return found
 
 
 def none_is_old(found: pa.Table, ids: npt.NDArray[np.int64], distances: npt.NDArray[np.float32]) -> None:

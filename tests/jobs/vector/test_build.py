@@ -19,7 +19,7 @@ from pennon.format.store import Location, open_store
 from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.kinds import VECTOR_KINDS
-from pennon.index.vector.metric import Metric
+from pennon.index.vector.metric import FLOAT_METRICS, Metric
 from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
 from pennon.index.vector.vectors import Vectors, to_lists
 from pennon.jobs.vector import plan as plan_vector
@@ -28,7 +28,7 @@ from tests.support.vectors import COLUMN, clustered, write_table
 
 ROWS, DIM, PARTITIONS = 4000, 32, 8
 KINDS = list(VECTOR_KINDS)
-METRICS = list(Metric)
+METRICS = list(FLOAT_METRICS)
 
 
 def files_of(uri: str, name: str = "v_idx") -> VectorFiles:

@@ -24,7 +24,7 @@ ROWS = 900
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     table = rows(ROWS)
     halves = to_lists(np.ones((ROWS, 4), dtype=np.float16))
-    bytes_ = pa.array([[1, 2]] * ROWS, pa.list_(pa.uint8(), 2))
+    bytes_ = pa.array([[1, 2]] * ROWS, pa.list_(pa.int8(), 2))
     nested = pa.StructArray.from_arrays([table["v"].combine_chunks(), table["id"].combine_chunks()], ["v", "n"])
     columns = {"half": halves, "bytes": bytes_, "list": table["v"].cast(pa.list_(pa.float32())), "inner": nested}
     for name, column in columns.items():
@@ -40,7 +40,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     [
         ({"column": "w"}, ColumnNotFound, "no column 'w'"),
         ({"column": "id"}, UnsupportedColumn, "fixed-size lists of float"),
-        ({"column": "bytes", "query": [1, 2]}, UnsupportedColumn, "uint8"),
+        ({"column": "bytes", "query": [1, 2]}, UnsupportedColumn, "int8"),
         ({"column": "list"}, UnsupportedColumn, "fixed-size lists of float"),
         ({"query": [1.0] * 3}, InvalidArgument, "3 items, vectors of column 'v' have 16"),
         ({"query": []}, InvalidArgument, "0 items"),
@@ -56,7 +56,8 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
         ({"column": "half", "query": [1e6] * 4}, InvalidArgument, "too large for halffloat"),
         ({"query": [3e38] * DIM}, InvalidArgument, "beyond what float32 holds"),
         ({"query": [0] * DIM, "metric": "cosine"}, InvalidArgument, "length 0"),
-        ({"metric": "hamming"}, InvalidArgument, "unknown metric"),
+        ({"metric": "jaccard"}, InvalidArgument, "unknown metric"),
+        ({"metric": "hamming"}, InvalidArgument, "Use l2, cosine or dot"),
         ({"k": 0}, InvalidArgument, "k must be"),
         ({"k": 2.5}, InvalidArgument, "k must be"),
         ({"k": True}, InvalidArgument, "k must be"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ import pytest
 from pyroaring import FrozenBitMap
 
 import pennon
-from pennon.errors import DamagedIndexWarning, PennonError
+from pennon.errors import DamagedIndexWarning
 from pennon.format.commit import commit_segments
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
-from tests.support.damage import damaged, set_metadata, with_nulls
+from tests.support.damage import rewrite, set_metadata, with_nulls
 from tests.support.neighbors import brute_force, check, index, queries, rows, write
 
 QUERY = queries(1)[0]
@@ -132,7 +131,7 @@ def test_threads_meet_the_same_damage(uri: str) -> None:
     ("metadata", "reason"),
     [
         ('{"type":"IVF_MAGIC","distance_type":"cosine"}', "IVF_MAGIC"),
-        ('{"type":"IVF_FLAT","distance_type":"hamming"}', "hamming"),
+        ('{"type":"IVF_PQ","distance_type":"hamming"}', "hamming"),
     ],
 )
 def test_what_is_unknown_is_passed_over_quietly(tmp_path: Path, metadata: str, reason: str) -> None:
@@ -171,16 +170,3 @@ def test_segments_of_another_metric_are_passed_over(tmp_path: Path) -> None:
     plan = table.explain_search("v", QUERY)
     assert plan.measured_fragments == (2,)
     assert [skipped.reason for skipped in plan.skipped] == ["is for the metric l2"]
-
-
-def rewrite(uri: str, name: str, change: Callable[..., Any]) -> None:
-    """Write a file of the index anew with a sound container, as a faulty writer would."""
-    (directory,) = Path(uri).glob("_indices/*")
-    scratch = Path(uri).parent / "scratch"
-    scratch.mkdir()
-    with suppress(PennonError):
-        damaged(uri, scratch, name, change)
-    (directory / name).write_bytes((scratch / "segment" / name).read_bytes())
-    snapshot = Snapshot.open(Location.of(uri))
-    [segment] = snapshot.manifest.user_segments
-    commit_segments(snapshot, [replace(segment, files=())], [])

@@ -9,8 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pennon.format.addresses import Addresses
+from pennon.index.arrays import UInt16s
 from pennon.index.btree.pages import Run, sort_run, take
-from pennon.index.value_order import SortedValues
+from pennon.index.sorting import kernels
+from pennon.index.value_order import SortedValues, byte_layout
+from pennon.index.word_keys import values_of, word_keys
 
 
 @dataclass(frozen=True)
@@ -41,23 +45,51 @@ class Boundaries:
         """The non-empty pieces of an unsorted run, by range number; each keeps the order it came in."""
         nulls = [round(share * len(run.null_ids)) for share in self.null_shares]
         pieces = [Run(run.null_ids[a:b], run.values[:0], run.ids[:0]) for a, b in pairwise([0, *nulls, None])]
-        above = np.zeros(len(run.ids), dtype=np.uint16)  # cuts at a smaller value
-        reached = np.zeros(len(run.ids), dtype=np.uint16)  # cuts at a value not greater
-        for i in range(len(self.shares)):
-            above += pc.greater(run.values, self.values[i]).to_numpy(zero_copy_only=False)
-            reached += pc.greater_equal(run.values, self.values[i]).to_numpy(zero_copy_only=False)
+        above, reached = self._cuts_before(run.values)
         for first in np.unique(above[above != reached]):
             # Rows with a value of a cut are distributed by the shares of the cuts.
             rows = np.flatnonzero((above == first) & (reached != first))
             shares = self.shares[first : reached[rows[0]]]
             above[rows] = first + np.searchsorted(shares, (np.arange(len(rows)) + 0.5) / len(rows), "right")
-        order = np.argsort(above, kind="stable")  # a radix sort, for numbers this short
-        values, ids = take(run.values, order), np.take(run.ids, order)
-        edges = np.searchsorted(above[order], np.arange(len(self.shares) + 2))
-        found = [Run(run.null_ids[:0], values[a:b], ids[a:b]) for a, b in pairwise(edges.tolist())]
+        edges = [0, *np.cumsum(np.bincount(above, minlength=len(self.shares) + 1)).tolist()]
+        values, ids = _grouped(run, above, edges)
+        found = [Run(run.null_ids[:0], values[a:b], ids[a:b]) for a, b in pairwise(edges)]
         # The last range of NULLs is also the first of values.
         joined = Run(pieces[-1].null_ids, found[0].values, found[0].ids)
         return [(r, piece) for r, piece in enumerate([*pieces[:-1], joined, *found[1:]]) if piece.rows]
+
+    def _cuts_before(self, values: pa.Array) -> tuple[UInt16s, UInt16s]:
+        """For each value the number of cuts at a smaller one, and at one not greater."""
+        above, reached = (np.zeros(len(values), dtype=np.uint16) for _ in range(2))
+        found, keys, cuts = kernels(len(values)), word_keys(values), word_keys(self.values)
+        if keys is not None and cuts is not None:
+            if found is None:
+                left, right = cuts.searchsorted(keys, "left"), cuts.searchsorted(keys, "right")
+                return left.astype(np.uint16), right.astype(np.uint16)
+            found[0].find_ranges(keys, cuts, above, reached)
+        elif found is not None:
+            found[1].find_ranges(*byte_layout(values), *byte_layout(self.values), above, reached)
+        else:
+            for i in range(len(self.shares)):
+                above += pc.greater(values, self.values[i]).to_numpy(zero_copy_only=False)
+                reached += pc.greater_equal(values, self.values[i]).to_numpy(zero_copy_only=False)
+        return above, reached
+
+
+def _grouped(run: Run, numbers: UInt16s, edges: list[int]) -> tuple[pa.Array, Addresses]:
+    """Rows by the number of their range, in the order they came in; `edges` are where ranges begin and end."""
+    found, ends = kernels(len(numbers)), np.array(edges, dtype=np.int64)
+    if found is None:
+        order = np.argsort(numbers, kind="stable")  # a radix sort, for numbers this short
+        return take(run.values, order), np.take(run.ids, order)
+    keys = word_keys(run.values)
+    if keys is not None:
+        grouped_keys, ids = np.empty_like(keys), np.empty_like(run.ids)
+        found[0].scatter(keys, run.ids, numbers, ends, grouped_keys, ids)
+        return values_of(grouped_keys, run.values.type), ids
+    order = np.empty(len(numbers), dtype=np.int64)
+    found[0].order_of_numbers(numbers, ends, order)
+    return take(run.values, order), np.take(run.ids, order)
 
 
 def boundaries_from_sample(sample: pa.Array, ranges: int) -> Boundaries:

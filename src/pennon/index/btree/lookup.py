@@ -26,7 +26,7 @@ from pennon.format.index_metadata import IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Store
 from pennon.index.bounds import Bounds, Positions
-from pennon.index.checksums import Digests, digests_of
+from pennon.index.checksums import Digester, Digests, digests_of
 from pennon.index.value_order import Side, SortedValues, is_sorted
 
 LOOKUP_FILE = "page_lookup.lance"
@@ -125,7 +125,9 @@ class PageLookup:
         recorded = self.digests[start:stop]
         if not recorded.any():
             return True
-        found = digests_of(arrays, [self.batch_size] * (stop - start))
+        digester = Digester.of_pages(self.batch_size)
+        digester.add(arrays)
+        found = digester.finish()
         return len(found) == len(recorded) and bool(((found == recorded) | (recorded == 0)).all())
 
     def pages_with_nulls(self) -> tuple[int, int]:

@@ -17,9 +17,12 @@ from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexFile
 from pennon.format.lance_file import write_lance_file
 from pennon.format.store import Store
+from pennon.index.arrays import UInt64s
 from pennon.index.btree.lookup import PageStats
 from pennon.index.checksums import Digester
-from pennon.index.value_order import argsort, exchange_type, order_of, places
+from pennon.index.sorting import Buckets, kernels
+from pennon.index.value_order import argsort, exchange_type, has_keys, is_sorted, order_of, places
+from pennon.index.word_keys import values_of, word_keys
 
 # Rows sorted at once while runs are merged: large enough for numpy, small enough to stay in the processor's caches.
 MERGE_ROWS = 1 << 17
@@ -70,6 +73,11 @@ def gather_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.Data
 
 def sort_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
     """Sort rows."""
+    keyed = _keyed(chunks, value_type)
+    if keyed is not None:
+        null_ids, buckets, type_ = keyed
+        for keys, ids in buckets.sorted_rows(buckets.rows):
+            return Run(null_ids, values_of(keys, type_), ids)
     run = gather_run(chunks, value_type)
     order = order_of(run.values)
     if order is None:
@@ -80,8 +88,46 @@ def sort_run(chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataTy
 def sort_all(runs: Sequence[Run], value_type: pa.DataType) -> Iterator[Run]:
     """The rows of unsorted runs in order, a bounded number at a time."""
     null_ids = np.concatenate([run.null_ids for run in runs]) if runs else np.empty(0, dtype=np.uint64)
-    run = sort_run([(run.values, run.ids) for run in runs], value_type)
+    chunks = [(run.values, run.ids) for run in runs]
+    keyed = _keyed(chunks, value_type)
+    if keyed is not None:
+        _, buckets, type_ = keyed
+        yield from _bounded(Run(null_ids, pa.array([], type_), null_ids[:0]))
+        for keys, ids in buckets.sorted_rows(MERGE_ROWS):
+            yield from _bounded(Run(null_ids[:0], values_of(keys, type_), ids))
+        return
+    run = sort_run(chunks, value_type)
     yield from _bounded(Run(null_ids, run.values, run.ids))
+
+
+def sort_or_merge(runs: Sequence[Run], value_type: pa.DataType) -> Iterator[Run]:
+    """The same for runs that may be sorted, each by itself."""
+    return merge_runs(runs) if all(is_sorted(run.values) for run in runs) else sort_all(runs, value_type)
+
+
+def _keyed(
+    chunks: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType
+) -> tuple[Addresses, Buckets, pa.DataType] | None:
+    """The ids of NULLs, and the other rows as words for the kernels to sort; None if those are not to do it, or rows
+    are sorted already."""
+    found = kernels(sum(len(ids) for _, ids in chunks))
+    if found is None or not has_keys(value_type):
+        return None
+    ids_of_nulls = [np.empty(0, dtype=np.uint64)]
+    parts: list[tuple[UInt64s, Addresses]] = []
+    last, ascending = np.uint64(0), True
+    for values, ids in chunks:
+        if values.null_count:
+            is_null = values.is_null().to_numpy(zero_copy_only=False)
+            ids_of_nulls.append(ids[is_null])
+            values, ids = values.drop_null(), ids[~is_null]
+        keys = word_keys(values)
+        if keys is None:
+            return None
+        parts.append((keys, ids))
+        if ascending and len(keys):
+            ascending, last = bool(last <= keys[0]) and is_sorted(values), keys[-1]
+    return None if ascending else (np.concatenate(ids_of_nulls), Buckets(found[0], parts), chunks[0][0].type)
 
 
 def _bounded(run: Run) -> Iterator[Run]:
@@ -114,6 +160,7 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
     for run in runs:
         if len(run.null_ids):
             yield Run(run.null_ids, run.values[:0], run.ids[:0])
+    kernels(sum(run.rows for run in runs))  # loads them, if this is worth it for all pieces together
     pivots, frequent = _pivots(runs)
     # A frequent value is a separate piece, from the cut before it to the one after it: there is nothing to sort.
     cuts = [

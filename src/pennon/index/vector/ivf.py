@@ -1,7 +1,8 @@
 """The clustering: centroids, the partition of a vector, the partitions that a query should probe.
 
 Vectors and queries passed here are prepared by the metric. Distances to centroids are float32 matrix products; for l2
-both sides are first shifted to the mean of the centroids, so that a common offset of the data costs no precision.
+both sides are first shifted to the mean of the centroids, so that a common offset of the data costs no precision. Under
+hamming the bits are the points (`Metric.points`), and distances are whole numbers, which float32 holds exactly.
 """
 
 from __future__ import annotations
@@ -59,13 +60,15 @@ class Ivf(Model):
         """k-means over the sample in at most `max_iters` full passes; for dot, as in pylance, over directions of length
         1."""
         spherical = not metric.by_l2
-        trained = train_kmeans(sample, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
-        return cls(metric, trained.centroids.astype(sample.dtype))
+        points = metric.points(sample)
+        trained = train_kmeans(points, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
+        return cls(metric, metric.from_points(trained.centroids, sample.dtype))
 
     def assign(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
         """The partition of each vector, and its distance to the centroid on the scale of `loss`. Among many partitions,
         about one vector in a thousand gets one that is only almost the nearest."""
-        if self.num_partitions >= MANY_CENTROIDS and len(vectors) >= ASSIGNED_ROWS:
+        many = self.num_partitions >= MANY_CENTROIDS and self.metric is not Metric.HAMMING
+        if many and len(vectors) >= ASSIGNED_ROWS:
             return self._assign_to_many(vectors)
         ids, distances = np.empty(len(vectors), dtype=np.uint32), np.empty(len(vectors), dtype=np.float32)
         scores = np.empty((min(ASSIGNED_ROWS, len(vectors)), self.num_partitions), dtype=np.float32)
@@ -100,8 +103,14 @@ class Ivf(Model):
 
     @cached_property
     def _middle(self) -> Vectors:
+        if self.metric is Metric.HAMMING:
+            return np.zeros(self._points.shape[1])
         finite = self.centroids[self._finite]
         return finite.astype(np.float64).sum(axis=0) / max(len(finite), 1)
+
+    @cached_property
+    def _points(self) -> Vectors:
+        return self.metric.points(self.centroids)
 
     @cached_property
     def _factors(self) -> Floats:
@@ -111,8 +120,8 @@ class Ivf(Model):
         A centroid that is not finite belongs to an empty partition and is never the nearest.
         """
         finite = self._finite
-        known = np.where(finite[:, None], self.centroids, self._middle)
-        factors = np.empty((self.dim + 1, self.num_partitions), dtype=np.float32)
+        known = np.where(finite[:, None], self._points, self._middle)
+        factors = np.empty((known.shape[1] + 1, self.num_partitions), dtype=np.float32)
         seen = self._seen(known)[:, :-1]
         np.multiply(seen.T, np.float32(-2 if self.metric.by_l2 else -1), out=factors[:-1])
         factors[-1] = np.where(finite, squared_lengths(seen) if self.metric.by_l2 else np.float32(0), np.inf)
@@ -124,8 +133,8 @@ class Ivf(Model):
         return ManyCentroids.of(seen, group_points, by_l2=self.metric.by_l2)
 
     def _seen(self, vectors: Vectors) -> Floats:
-        """[x, 1], for l2 with x relative to the mean of the centroids."""
-        points = np.ones((len(vectors), self.dim + 1), dtype=np.float32)
+        """[x, 1] of points, for l2 with x relative to the mean of the centroids."""
+        points = np.ones((len(vectors), vectors.shape[1] + 1), dtype=np.float32)
         if not self.metric.by_l2:
             points[:, :-1] = vectors
             return points
@@ -136,7 +145,7 @@ class Ivf(Model):
 
     def _scores(self, vectors: Vectors, out: Floats | None = None) -> tuple[Floats, Floats]:
         """Scores that order the centroids for each vector, and the term to add to get distances."""
-        points = self._seen(vectors)
+        points = self._seen(self.metric.points(vectors))
         return np.matmul(points, self._factors, out=None if out is None else out[: len(points)]), self._rest(points)
 
     def _rest(self, points: Floats) -> Floats:

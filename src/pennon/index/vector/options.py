@@ -28,8 +28,8 @@ class IvfOptions(IndexOptions):
 
     metric: str | None = option(
         None,
-        "How distances are measured: l2, cosine or dot.",
-        unset="l2, or with fragment_ids that of the index which the segment joins",
+        "How distances are measured: l2, cosine or dot, or hamming for vectors of uint8.",
+        unset="l2, for uint8 hamming; with fragment_ids that of the index which the segment joins",
     )
     num_partitions: int | None = option(
         None,
@@ -54,8 +54,9 @@ class IvfOptions(IndexOptions):
     )
 
     @property
-    def measure(self) -> Metric:
-        return Metric.L2 if self.metric is None else Metric.named(self.metric)
+    def measure(self) -> Metric | None:
+        """None: that of the column's type."""
+        return None if self.metric is None else Metric.named(self.metric)
 
     @property
     def codes(self) -> CodeOptions:

@@ -1,9 +1,10 @@
-"""Build a B-tree: sample -> sort, cut, exchange -> merge, write ranges -> join lookups."""
+"""Build a B-tree: sample -> cut, exchange -> sort, write ranges -> join lookups."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -23,9 +24,11 @@ from pennon.index.btree.boundaries import Boundaries, boundaries_from_sample
 from pennon.index.btree.guard_rows import GUARD_ROWS, guard
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageStats, page_file_name, write_lookup
-from pennon.index.btree.pages import Run, gather_run, merge_runs, sort_all, sort_run, write_pages
+from pennon.index.btree.pages import Run, gather_run, merge_runs, sort_or_merge, sort_run, write_pages
 from pennon.index.btree.segment_uuid import segment_uuid
-from pennon.jobs.btree.plan import DRIVER_SAMPLE, MERGE_COPIES, SORT_COPIES, BTreePlan
+from pennon.index.sorting import kernels
+from pennon.index.value_order import is_sorted
+from pennon.jobs.btree.plan import DRIVER_SAMPLE, BTreePlan, copies_of
 from pennon.jobs.shared.cleanup import delete_on_failure
 
 
@@ -50,44 +53,42 @@ def build_btree(engine: Engine, snapshot: Snapshot, plan: BTreePlan) -> IndexSeg
 
 
 def _cut_slice(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Generator[tuple[int, pa.RecordBatch]]:
-    """Map task: the rows of a slice cut at the boundaries, and sorted if that is cheaper here than in the reducer."""
+    """Map task: the rows of a slice cut at the boundaries. The reducer sorts them, unless kernels are missing."""
     for chunks in _scanned(plan, part):
-        if plan.sorts_early:
-            pieces = boundaries.cut(sort_run(chunks, plan.value_type))
+        run = gather_run(chunks, plan.value_type)
+        chunks.clear()
+        if is_sorted(run.values):
+            pieces = boundaries.cut(run)
+        elif plan.sorts_early and kernels(run.rows) is None:
+            pieces = boundaries.cut(replace(sort_run([(run.values, run.ids)], plan.value_type), null_ids=run.null_ids))
         else:
-            pieces = boundaries.scatter(gather_run(chunks, plan.value_type))
+            pieces = boundaries.scatter(run)
         for number, piece in pieces:
             yield number, piece.to_batch()
 
 
 def _reduce_range(plan: BTreePlan, uuid: str, number: int, batches: Iterator[pa.RecordBatch]) -> PageStats:
-    """Reduce task: merge the pieces of one range and write its page file, under a name unique to this attempt."""
+    """Reduce task: sort the pieces of one range and write its page file, under a name unique to this attempt."""
     partition_id = number << 32 | secrets.randbits(32)
-    rows = _merged(plan, batches) if plan.sorts_early else _sorted(plan, batches)
-    return _write_range(plan, uuid, page_file_name(partition_id), partition_id, guard(rows))
-
-
-def _merged(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
-    """Merge sorted pieces; they stay in memory if they fit."""
-    return merge_runs([Run.from_batch(batch) for batch in buffered(batches, plan.memory_bytes // MERGE_COPIES)])
+    return _write_range(plan, uuid, page_file_name(partition_id), partition_id, guard(_sorted(plan, batches)))
 
 
 def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
     """Sort pieces: all at once, or if they do not fit, in groups that fit, which are then merged."""
-    parts = batched_by_bytes(batches, plan.memory_bytes // SORT_COPIES)
+    parts = batched_by_bytes(batches, plan.memory_bytes // copies_of(plan.value_type))
     pieces = [Run.from_batch(batch) for batch in next(parts, ())]
     second = next(parts, None)
     if second is None:
-        yield from sort_all(pieces, plan.value_type)
+        yield from sort_or_merge(pieces, plan.value_type)
         return
 
     def in_order() -> Iterator[pa.RecordBatch]:
-        yield from (run.to_batch() for run in sort_all(pieces, plan.value_type))
+        yield from (run.to_batch() for run in sort_or_merge(pieces, plan.value_type))
         pieces.clear()
         for some in chain([second], parts):
             runs = [Run.from_batch(batch) for batch in some]
             some.clear()
-            yield from (run.to_batch() for run in sort_all(runs, plan.value_type))
+            yield from (run.to_batch() for run in sort_or_merge(runs, plan.value_type))
 
     yield from merge_runs([Run.from_batch(batch) for batch in buffered(in_order(), 0)])
 

@@ -29,8 +29,10 @@ SAMPLES_PER_RANGE = 256
 DRIVER_SAMPLE = 20_000
 # Copies of a row alive at once while a task sorts: as scanned, joined, keys, permutation, result.
 SORT_COPIES = 6
-# Rows of a range as received, and the piece being merged.
+# Rows of a range as received, in buckets of keys, and the piece being sorted or merged.
 MERGE_COPIES = 3
+# What is done with a byte in comparison with a zone map: to sort words, and strings.
+WORD_WEIGHT, STRING_WEIGHT = 2, 8
 # The largest number of boundaries that strings are compared with one by one; with more, sorting is cheaper.
 MOST_COMPARED = 32
 # Blocks smaller than this many rows make the exchange slow, so tasks grow with the number of ranges.
@@ -64,20 +66,20 @@ class BTreePlan(Displayed, Placed):
 
     @property
     def sorts_early(self) -> bool:
-        """Whether map tasks sort, so that reducers only merge. Comparing strings is so expensive that they are sorted
-        once, by the reducer; to find their range they are compared with every boundary, so there must be few."""
+        """Whether map tasks sort, so that reducers only merge, where no kernels are. Comparing strings is so expensive
+        that they are sorted once, by the reducer; to find their range they are compared with every boundary, so there
+        must be few."""
         return has_keys(self.value_type) or self.ranges > MOST_COMPARED
 
     @property
     def work(self) -> Effort:
-        return Effort(self.pin.location, 8 * self.rows * self.row_bytes)
+        return Effort(self.pin.location, weight_of(self.value_type) * self.rows * self.row_bytes)
 
     @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task."""
         mapped = min(self.rows, self.run_rows) * self.row_bytes * SORT_COPIES
-        copies = MERGE_COPIES if self.sorts_early else SORT_COPIES
-        reduced = self.rows // max(1, self.ranges) * self.row_bytes * copies
+        reduced = self.rows // max(1, self.ranges) * self.row_bytes * copies_of(self.value_type)
         return max(mapped, 0 if self.single_task else reduced)
 
     @property
@@ -120,8 +122,7 @@ def plan_btree(
     row_bytes = _row_bytes(snapshot, column, fragments)
     memory_rows = memory_bytes // (row_bytes * SORT_COPIES)
     run_rows = max(1, min(memory_rows, rows_per_task or ROWS_PER_TASK))
-    copies = MERGE_COPIES if has_keys(column.type) else SORT_COPIES
-    most_rows = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * copies)))
+    most_rows = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * copies_of(column.type))))
     if rows_per_range:
         ranges = -(-rows // rows_per_range)
     if ranges is None and rows > run_rows:
@@ -151,6 +152,16 @@ def plan_btree(
         stable_row_ids=snapshot.manifest.has_stable_row_ids,
         memory_bytes=memory_bytes,
     )
+
+
+def copies_of(value_type: pa.DataType) -> int:
+    """Copies of a row of a range in memory at once; strings are sorted in large pieces."""
+    return MERGE_COPIES if has_keys(value_type) else SORT_COPIES
+
+
+def weight_of(value_type: pa.DataType) -> int:
+    """What is done with a byte of a row that is sorted or merged."""
+    return WORD_WEIGHT if has_keys(value_type) else STRING_WEIGHT
 
 
 def _indexable_column(snapshot: Snapshot, path: str) -> Column:

@@ -19,9 +19,9 @@ from pennon.index.btree.lookup import PageFile
 from pennon.index.btree.pages import take
 from pennon.index.btree.row_sequence import Border, Stretch
 from pennon.index.btree.row_sequence import Sequence as RowSequence
-from pennon.index.value_order import SortedValues, argsort, has_keys, same_value
-from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, MERGE_COPIES, RANGES_PER_CORE, SAMPLES_PER_RANGE, SORT_COPIES
-from pennon.jobs.shared.placement import MERGE_WEIGHT, Effort, Placed
+from pennon.index.value_order import SortedValues, argsort, same_value
+from pennon.jobs.btree.plan import MAX_ROWS_PER_RANGE, RANGES_PER_CORE, SAMPLES_PER_RANGE, copies_of, weight_of
+from pennon.jobs.shared.placement import Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, whole_waves
@@ -88,14 +88,14 @@ class BTreeMerge(Placed):
 
     @property
     def work(self) -> Effort:
-        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes)
+        return Effort(self.remap_plan.pin.location, weight_of(self.value_type) * self.index_bytes)
 
     @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task; the rows of a single source are streamed."""
         merged = max((part.rows for part in self.ranges if len(part.stretches) > 1 or self.is_estimate), default=0)
         merged += -(-(self.delta_rows or 0) // self.tasks)
-        return merged * self.row_bytes * _copies(self.value_type)
+        return merged * self.row_bytes * copies_of(self.value_type)
 
     def to_dict(self) -> dict[str, object]:
         return merge_fields(self, len(self.remap_plan.sources), copied_ranges=self.copied_ranges)
@@ -120,7 +120,7 @@ def plan_btree_merge(
     as they are, except for rows that no longer exist."""
     planner = _Planner(snapshot, remap_plan, column.type, may_copy, delta_rows or 0)
     row_bytes = max(sequence.row_bytes for sequence in planner.sequences)
-    most = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * _copies(column.type))))
+    most = max(1, min(MAX_ROWS_PER_RANGE, memory_bytes // (row_bytes * copies_of(column.type))))
     stable = snapshot.manifest.has_stable_row_ids
     return BTreeMerge(
         remap_plan=remap_plan,
@@ -135,11 +135,6 @@ def plan_btree_merge(
         index_version=BTREE.version_for(stable) if remap_plan.stores_addresses else 0,
         delta_rows=delta_rows,
     )
-
-
-def _copies(value_type: pa.DataType) -> int:
-    """Copies of a row in memory at once; strings are merged by sorting, in large pieces."""
-    return MERGE_COPIES if has_keys(value_type) else SORT_COPIES
 
 
 @dataclass(frozen=True)

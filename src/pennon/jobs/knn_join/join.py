@@ -13,15 +13,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from pennon.engine import SparkEngine
-from pennon.engine.frames import AnswerBlocks, MapRows, ReceiveRows, SendRows, float_lists, unnested
+from pennon.engine.frames import AnswerBlocks, MapRows, ReceiveRows, SendRows, list_items, unnested
 from pennon.errors import InvalidArgument
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.schema import stored_type
 from pennon.format.snapshot import Snapshot
-from pennon.index.vector.vectors import is_vector_type
+from pennon.index.vector.vectors import VectorType, is_vector_type
 from pennon.jobs.knn_join.plan import KnnJoinPlan, plan_knn_join
 from pennon.jobs.knn_join.tasks import NEIGHBORS, answer_questions, finish, route_queries, search
 from pennon.jobs.shared.frame_join import added_columns, check_frame, check_names, schema_with
@@ -31,6 +32,10 @@ from pennon.query.search.result_table import DISTANCE, check_columns
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
+
+# The items of query vectors in a DataFrame. Spark has no unsigned bytes.
+FLOATS = ("float", "double")
+BYTES = ("int", "smallint", "bigint")
 
 
 def knn_join(
@@ -47,7 +52,7 @@ def knn_join(
     engine = SparkEngine.attach(frame.sparkSession)
     request = _with_columns(catalog.snapshot, request)
     check_frame(frame, query_column, how)
-    _check_vectors(frame, query_column)
+    _check_vectors(catalog.snapshot, request.column, frame, query_column)
     added = added_columns(catalog.snapshot, pa.field(DISTANCE, pa.float32()), request.columns or (), prefix)
     check_names([*frame.columns, NEIGHBORS, *added.names])
     plan = plan_knn_join(catalog, request, query_column, memory_bytes, lambda: engine.parallelism)
@@ -76,10 +81,14 @@ def _with_columns(snapshot: Snapshot, request: SearchRequest) -> SearchRequest:
     return replace(request, columns=tuple(named), with_row_id=False, with_row_address=False)
 
 
-def _check_vectors(frame: DataFrame, query_column: str) -> None:
-    if not float_lists(frame, query_column):
+def _check_vectors(snapshot: Snapshot, column: str, frame: DataFrame, query_column: str) -> None:
+    held = VectorType.find(snapshot.column(column).type)
+    items = BYTES if held is not None and held.element == np.uint8 else FLOATS
+    if held is not None and held.several:
+        items = tuple(f"array<{item}>" for item in FLOATS)
+    if list_items(frame, query_column) not in items:
         type_ = frame.schema[query_column].dataType.simpleString()
         raise InvalidArgument(
             f"column {query_column!r} of the DataFrame has type {type_}, which is not a type of query vectors",
-            "Cast it to array<float> or array<double>",
+            "Cast it to " + " or ".join(f"array<{item}>" for item in items[:2]),
         )

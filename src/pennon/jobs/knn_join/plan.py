@@ -89,7 +89,8 @@ def plan_knn_join(
     left_out = tuple(skipped.uuid for skipped in catalog.skipped)
     sizes = _sizes(source)
     index_bytes = int(sum(size.sum() for size in sizes))
-    fits = index_bytes <= memory_bytes // INDEX_SHARE
+    # Lookups of several vectors are combined where all of them are made.
+    fits = index_bytes <= memory_bytes // INDEX_SHARE or question.starts is not None
     groups = () if fits else _groups(sizes, memory_bytes // INDEX_SHARE, parallelism())
     per_segment = max(request.least_probes, PROBED_BY_DEFAULT[1])
     answers = max(1, len(groups))

@@ -43,8 +43,8 @@ def search(plan: KnnJoinPlan, added: pa.Schema, batches: Batches) -> Batches:
     opened = plan.open()
     returned = Returned(NEIGHBORS, added)
     for rows in blocks(batches, plan.block_rows):
-        queries, valid = opened.read(rows.column(plan.query_column))
-        found = opened.nearest(queries) if len(queries) else Neighbors.none(0)
+        question, valid = opened.ask(rows.column(plan.query_column))
+        found = opened.answer(question) if question.count else Neighbors.none(0)
         yield from _returned(opened, returned, rows, valid, found)
 
 
@@ -153,7 +153,8 @@ def _by_group(probed: Sequence[Positions]) -> Iterator[tuple[int, Positions]]:
 
 
 def _checksums(queries: Vectors) -> Checksums:
-    words = np.ascontiguousarray(queries).view(np.uint16).astype(np.uint64)
+    item = np.uint8 if queries.dtype == np.uint8 else np.uint16
+    words = np.ascontiguousarray(queries).view(item).astype(np.uint64)
     # Odd factors lose no bit; sums and products wrap around.
     return words @ (np.random.default_rng(0).integers(0, 1 << 63, words.shape[1], dtype=np.uint64) * 2 + 1)
 

@@ -18,7 +18,7 @@ from pennon.index.vector.hnsw.graph import HnswGraph
 from pennon.index.vector.kinds import SubIndex
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.quantizers.base import Columns, Quantizer, take_columns
-from pennon.index.vector.vectors import Floats, Mask, Vectors, to_matrix
+from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, to_rows
 from pennon.jobs.audit.checksums import Sums, facts_of_hashes, mixed
 from pennon.jobs.audit.targets import CodeTally, Piece, Subject, answered_by
 from pennon.jobs.vector.scan import PRESENT, files_of
@@ -46,10 +46,11 @@ def check_partitions(pin: Pin, piece: Piece) -> tuple[Sums, CodeTally]:
         picked = picked[chances.pick(addresses[picked])]
         for start in range(0, len(picked), COMPARED_ROWS):
             rows = picked[start : start + COMPARED_ROWS]
-            vectors, whole = _vectors(snapshot, column.path, files.metric, addresses[rows])
-            rows = rows[whole]
-            wrong = wrong_codes(files, number, take_columns(partition.columns, rows), vectors)
-            codes.add(len(rows), addresses[rows[wrong]])
+            vectors, owners = _vectors(snapshot, column.path, files.metric, addresses[rows])
+            wrong = wrong_codes(files, number, take_columns(partition.columns, rows[owners]), vectors)
+            # Of several vectors of a row, one has the code.
+            right, checked = np.unique(owners[~wrong]), np.unique(owners)
+            codes.add(len(checked), addresses[rows[np.setdiff1d(checked, right)]])
     return sums.filled(), codes
 
 
@@ -64,10 +65,13 @@ def wrong_codes(files: VectorFiles, number: int, stored: Columns, vectors: Vecto
         prepared_queries = quantizer.prepare(prepared[suspects])
         found = _own_distances(quantizer, take_columns(stored, suspects), centroids[number], prepared_queries)
         expected = _own_distances(quantizer, take_columns(fresh, suspects), centroids[number], prepared_queries)
-        lengths = squared_lengths(prepared)
+        points = files.metric.points(prepared)
+        lengths = squared_lengths(points)
         spread = lengths
         if files.metric.by_l2:
-            spread = squared_lengths(prepared - centroids[number])
+            spread = squared_lengths(points - files.metric.points(centroids[[number]]))
+        # Bits are not rounded.
+        spread = spread * (files.metric is not Metric.HAMMING)
         allowed = SPREAD_SHARE * float(spread.mean()) + LENGTH_SHARE * lengths[suspects]
         # Negated <=, so that NaN is wrong too.
         wrong[suspects] = ~(np.abs(found - expected) <= allowed)
@@ -104,16 +108,15 @@ class _Chances:
         return np.asarray(mixed(addresses) / 2.0**64 < limits)
 
 
-def _vectors(snapshot: Snapshot, path: str, metric: Metric, addresses: Addresses) -> tuple[Vectors, Mask]:
-    """The vectors that can be measured, and a mask of their rows; the comparison of rows reports the others."""
-    there = _exist(snapshot, addresses)
+def _vectors(snapshot: Snapshot, path: str, metric: Metric, addresses: Addresses) -> tuple[Vectors, Positions]:
+    """The vectors that can be measured, and the positions of their rows; the comparison of rows reports the others."""
+    there = np.flatnonzero(_exist(snapshot, addresses))
     values: pa.Array = snapshot.take_in_order(addresses[there], [path]).column(0).combine_chunks()
     while pa.types.is_struct(values.type):  # pylance returns a nested column inside its structs
         [values] = values.flatten()
-    vectors, whole = to_matrix(values)
-    whole[whole] = metric.indexable(vectors[whole])
-    there[there] = whole
-    return vectors[whole], there
+    vectors, rows = to_rows(values)
+    kept = metric.indexable(vectors)
+    return vectors[kept], there[rows[kept]]
 
 
 def _exist(snapshot: Snapshot, addresses: Addresses) -> Mask:

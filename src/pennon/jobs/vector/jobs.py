@@ -15,6 +15,7 @@ from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.options import IvfOptions
 from pennon.index.vector.partition_balance import Imbalance
+from pennon.index.vector.vectors import VectorType
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext, Upkeep
 from pennon.jobs.vector.audit import VectorAudit
 from pennon.jobs.vector.build import build_vector
@@ -79,9 +80,17 @@ class VectorJobs:
         found = Imbalance.of(lengths, partition_size(ordered[0], opened[0]))
         if not found:
             return None
+        if _several(snapshot, ordered[0]):
+            return Upkeep(f"{found}, and partitions of several vectors a row are not split", rebuild=True)
         if found.share(lengths) > REBUILT_SHARE:
             return Upkeep(f"{found}, too many rows to split partitions one by one", rebuild=True)
         return Upkeep(str(found), rebuild=False)
+
+
+def _several(snapshot: Snapshot, segment: IndexSegment) -> bool:
+    column = snapshot.columns.by_id(segment.fields[0])
+    held = VectorType.find(column.type) if column else None
+    return held is not None and held.several
 
 
 def _metric_of(snapshot: Snapshot, name: str) -> str | None:

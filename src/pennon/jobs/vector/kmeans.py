@@ -20,6 +20,7 @@ from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.snapshot import Pin
 from pennon.format.store import Store
 from pennon.index.vector.kmeans import STRIDE, TOLERANCE, Partials, hierarchical_start, partials, updated
+from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Vectors, list_type, to_lists, to_matrix
 from pennon.jobs.vector.plan import VectorPlan
 from pennon.jobs.vector.sample import SampleFile, read_sample
@@ -33,14 +34,14 @@ SUM_COPIES = 3
 def train_on_spark(
     engine: Engine, store: Store, plan: VectorPlan, files: Sequence[SampleFile], scratch: str
 ) -> Vectors:
-    """Centroids in float32. Equal plans and samples give equal centroids, independent of the order in which tasks
-    finish."""
+    """Centroids in float32, under hamming of bits. Equal plans and samples give equal centroids, independent of the
+    order in which tasks finish."""
     spherical = not plan.metric.by_l2
-    most = plan.memory_bytes // (plan.vector_bytes * SUM_COPIES)
+    most = plan.memory_bytes // (plan.point_bytes * SUM_COPIES)
     start_rows = max(plan.num_partitions, min(plan.num_partitions * START_ROWS, most))
-    start = read_sample(store, plan, files, start_rows)
+    start = plan.metric.points(read_sample(store, plan, files, start_rows))
     centroids = hierarchical_start(start, plan.num_partitions, spherical=spherical, seed=plan.seed).astype(np.float32)
-    reducers = max(engine.parallelism, plan.num_partitions * plan.dim * 8 * SUM_COPIES // plan.memory_bytes)
+    reducers = max(engine.parallelism, plan.num_partitions * plan.point_dim * 8 * SUM_COPIES // plan.memory_bytes)
     bounds = tuple(np.linspace(0, plan.num_partitions, reducers + 1).astype(int).tolist())
     tasks = [(number, group) for number, group in enumerate(_groups(files, engine.parallelism))]
     loss = np.inf
@@ -67,11 +68,11 @@ def _pass(
     spherical: bool,
     stage: str,
 ) -> Partials:
-    send = partial(_assign_part, plan.pin, path, bounds, spherical)
+    send = partial(_assign_part, plan.pin, plan.metric, path, bounds, spherical)
     rows = sum(file.rows for _, files in tasks for file in files)
-    add_up = partial(_add_up, bounds, plan.dim)
+    add_up = partial(_add_up, bounds, plan.point_dim)
     parts = engine.exchange(stage, send, tasks, add_up, len(bounds) - 1, rows=rows).reduced
-    empty = [_no_points(end - start, plan.dim) for start, end in pairwise(bounds)]
+    empty = [_no_points(end - start, plan.point_dim) for start, end in pairwise(bounds)]
     ranges = [parts.get(number, nothing) for number, nothing in enumerate(empty)]
     return Partials(
         np.concatenate([part.sums for part in ranges]),
@@ -81,7 +82,12 @@ def _pass(
 
 
 def _assign_part(
-    pin: Pin, path: str, bounds: tuple[int, ...], spherical: bool, task: tuple[int, tuple[SampleFile, ...]]
+    pin: Pin,
+    metric: Metric,
+    path: str,
+    bounds: tuple[int, ...],
+    spherical: bool,
+    task: tuple[int, tuple[SampleFile, ...]],
 ) -> Generator[tuple[int, pa.RecordBatch]]:
     """Map task: the partials of a part of the sample, cut by reducer."""
     number, files = task
@@ -91,7 +97,7 @@ def _assign_part(
     for file in files:
         opened = LanceFile(store, file.path)
         for batch in opened.batches(0, file.rows):
-            found += partials(to_matrix(batch.column(0))[0], centroids, spherical=spherical)
+            found += partials(metric.points(to_matrix(batch.column(0))[0]), centroids, spherical=spherical)
     for reducer, (start, end) in enumerate(pairwise(bounds)):
         filled = np.flatnonzero(found.counts[start:end]) + start
         if len(filled):

@@ -49,7 +49,7 @@ def merge_vector(engine: Engine, snapshot: Snapshot, plan: VectorMerge) -> Index
             recoded = MergeSource(temporary[-1], FrozenBitMap(plan.recoded.fragments))
             remap_plan = replace(remap_plan, sources=(*remap_plan.sources, recoded))
         with scratch_directory(snapshot.store) as scratch:
-            if plan.rebalance:
+            if plan.rebalance and not base.vectors.several:
                 base, remap_plan = rebalance(engine, snapshot, base, remap_plan, scratch, temporary)
             return _merge_shared(engine, snapshot, base, remap_plan, plan.parallelism)
     finally:
@@ -138,7 +138,7 @@ def _joined(found: Sequence[tuple[int, Partition, bool]], empty: Partition) -> t
     found = sorted(found, key=lambda part: part[1].row_ids[0])
     ids = np.concatenate([partition.row_ids for _, partition, _ in found])
     columns = concat_columns([partition.columns for _, partition, _ in found])
-    if (ids[1:] > ids[:-1]).all():  # usually each segment covers later fragments than the previous one
+    if (ids[1:] >= ids[:-1]).all():  # usually each segment covers later fragments than the previous one
         return Partition(ids, columns), None
     order = np.argsort(ids, kind="stable")
     return Partition(ids[order], take_columns(columns, order)), None

@@ -146,7 +146,7 @@ class _Received:
                 for piece, start, stop in slices
             ]
             columns = concat_columns(parts)
-            order = np.argsort(row_ids)
+            order = np.argsort(row_ids, kind="stable")
             yield Partition(row_ids[order], take_columns(columns, order))
 
 

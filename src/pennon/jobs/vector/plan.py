@@ -7,26 +7,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from pennon.display import Displayed
-from pennon.errors import InvalidArgument, UnsupportedColumn
+from pennon.errors import InvalidArgument
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.rows import ScanSlice
-from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.vector.files.details import VectorDetails
 from pennon.index.vector.hnsw.graph import HnswParams
-from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.kinds import SubIndex, VectorKind, vector_kind
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.options import IvfOptions
 from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeShape
-from pennon.index.vector.vectors import Vectors
+from pennon.index.vector.vectors import Vectors, VectorType
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
-from pennon.jobs.vector.options import given_centroids, partitions_for
+from pennon.jobs.vector.options import given_centroids, metric_for, partitions_for, vector_column, vectors_per_row
 from pennon.wording import human_bytes, in_lines, plural
 
 # Bytes of vectors of one map task: large enough that its start is negligible, small enough that the last wave is short.
@@ -54,7 +51,7 @@ class VectorPlan(Displayed):
     pin: Pin
     column: str
     field_id: int
-    value_type: pa.DataType
+    vectors: VectorType
     name: str
     kind: VectorKind
     metric: Metric
@@ -75,6 +72,7 @@ class VectorPlan(Displayed):
     storage_version: str
     stable_row_ids: bool
     centroids: Vectors | None = field(default=None, repr=False)
+    vectors_per_row: int = 1  # of a column of several, by a few of its rows
     models: ModelFiles | None = None  # of an existing index, used unchanged
     like: IndexSegment | None = field(default=None, repr=False)  # the segment with these models, version and details
 
@@ -88,15 +86,24 @@ class VectorPlan(Displayed):
 
     @property
     def dim(self) -> int:
-        return self.value_type.list_size
+        return self.vectors.dim
 
     @property
     def element(self) -> np.dtype[Any]:
-        return np.dtype(self.value_type.value_type.to_pandas_dtype())
+        return self.vectors.element
 
     @property
     def vector_bytes(self) -> int:
-        return self.dim * self.element.itemsize
+        return self.vectors.nbytes
+
+    @property
+    def point_dim(self) -> int:
+        """Dimensions of the points that k-means is over: vectors, or bits."""
+        return self.dim * 8 if self.metric is Metric.HAMMING else self.dim
+
+    @property
+    def point_bytes(self) -> int:
+        return self.point_dim * 4 if self.metric is Metric.HAMMING else self.vector_bytes
 
     @property
     def code_bytes(self) -> int:
@@ -106,13 +113,15 @@ class VectorPlan(Displayed):
     @property
     def trains_on_driver(self) -> bool:
         """Whether k-means runs in one process; else its iterations run on Spark."""
-        fits = self.train_rows * self.vector_bytes * TRAIN_COPIES <= self.memory_bytes
+        fits = self.train_rows * self.point_bytes * TRAIN_COPIES <= self.memory_bytes
         return self.centroids is not None or (fits and self.num_partitions <= MOST_LOCAL_PARTITIONS)
 
     @property
     def fetches_vectors(self) -> bool:
         """Whether the single reducer of an index of plain vectors scans them itself instead of receiving them."""
         plain = self.kind.sub_index is SubIndex.FLAT and self.kind.quantizer.stores_vectors
+        # Several vectors of a row have one address, which does not identify them.
+        plain = plain and not self.vectors.several
         return plain and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
 
     @property
@@ -120,9 +129,14 @@ class VectorPlan(Displayed):
         """The expected peak memory of a task, including two copies of the centroids."""
         mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES if self.slices else 0
         # A graph is built over the points of one partition, with all links of its nodes in memory.
-        graph = self.partition_rows * (4 * self.dim + 8 * self.graph_bytes) if self.hnsw else 0
-        reduced = self.rows // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
+        graph = self.partition_rows * (4 * self.point_dim + 8 * self.graph_bytes) if self.hnsw else 0
+        reduced = self.entries // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
         return max(mapped, reduced) + 2 * self.model_bytes
+
+    @property
+    def entries(self) -> int:
+        """The number of vectors, about."""
+        return self.rows * self.vectors_per_row
 
     @property
     def model_bytes(self) -> int:
@@ -130,7 +144,7 @@ class VectorPlan(Displayed):
 
     @property
     def index_bytes(self) -> int:
-        return self.rows * (self.code_bytes + self.graph_bytes) + self.model_bytes
+        return self.entries * (self.code_bytes + self.graph_bytes) + self.model_bytes
 
     @property
     def graph_bytes(self) -> int:
@@ -174,9 +188,9 @@ class VectorPlan(Displayed):
             training = f"k-means {where}, at most {self.max_iters} iterations"
         tasks = plural(len(self.slices), "map task")
         lines = [
-            f"{self.kind.name} index {self.name!r} on {self.column} ({self.value_type.value_type}[{self.dim}])",
+            f"{self.kind.name} index {self.name!r} on {self.column} ({self.vectors})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
-            f"rows      {self.rows:,} in {len(self.fragments):,} fragments",
+            f"rows      {self.rows:,} in {len(self.fragments):,} fragments{self._several}",
             f"distance  {self.metric}",
             f"clusters  {plural(self.num_partitions, 'partition')} of about {self.partition_rows:,} rows",
             f"codes     {codes}",
@@ -190,8 +204,12 @@ class VectorPlan(Displayed):
         return in_lines(lines)
 
     @property
+    def _several(self) -> str:
+        return f", about {plural(self.vectors_per_row, 'vector')} each" if self.vectors.several else ""
+
+    @property
     def partition_rows(self) -> int:
-        return -(-self.rows // self.num_partitions)
+        return -(-self.entries // self.num_partitions)
 
     @property
     def index_version(self) -> int:
@@ -216,31 +234,34 @@ def plan_vector(
     memory_bytes: int,
     rows_per_task: int | None = None,
 ) -> VectorPlan:
-    column = _vector_column(snapshot, column_path)
-    kind, dim = vector_kind(options.index_type), column.type.list_size
+    column = vector_column(snapshot, column_path)
+    vectors = VectorType.of(column.type)
+    kind, dim, element = vector_kind(options.index_type), vectors.dim, vectors.element
     fragments = chosen_fragments(snapshot, fragment_ids)
     rows = sum(f.live_rows for f in fragments)
-    element = np.dtype(column.type.value_type.to_pandas_dtype())
     centroids = given_centroids(options.ivf_centroids, options.num_partitions, dim, element)
-    num_partitions = len(centroids) if centroids is not None else partitions_for(options, rows)
-    if centroids is None and 0 < rows < num_partitions:
+    per_row = vectors_per_row(snapshot, column, fragments) if vectors.several else 1
+    entries = rows * per_row
+    num_partitions = len(centroids) if centroids is not None else partitions_for(options, entries)
+    if centroids is None and not vectors.several and 0 < rows < num_partitions:
         raise InvalidArgument(f"{num_partitions:,} partitions cannot be trained on {rows:,} rows", "Use fewer")
+    metric = metric_for(snapshot, column, kind, options.measure)
     shape = kind.quantizer.shape(options.codes, dim, element)
-    vector_bytes = dim * element.itemsize
+    vector_bytes = vectors.nbytes
     train_rows = 0 if centroids is not None else num_partitions * options.sample_rate
-    task_rows = rows_per_task or max(1, TASK_BYTES // vector_bytes)
+    task_rows = rows_per_task or max(1, TASK_BYTES // (vector_bytes * per_row))
     tasks = whole_waves(-(-rows // task_rows), parallelism) if rows else 1
-    reducers = reducers_for(rows * (12 + shape.row_bytes) * REDUCE_COPIES, kind, parallelism, memory_bytes)
+    reducers = reducers_for(entries * (12 + shape.row_bytes) * REDUCE_COPIES, kind, parallelism, memory_bytes)
     weighed = num_partitions * WEIGHED_ROWS if reducers > 1 else 0
-    sample_rows = min(rows, max(train_rows, shape.sample_rows, weighed))
+    sample_rows = min(rows, -(-max(train_rows, shape.sample_rows, weighed) // per_row))
     return VectorPlan(
         pin=snapshot.pin(),
         column=column.path,
         field_id=column.field_id,
-        value_type=column.type,
+        vectors=vectors,
         name=name or f"{column_path}_idx",
         kind=kind,
-        metric=options.measure,
+        metric=metric,
         fragments=tuple(f.id for f in fragments),
         rows=rows,
         slices=tuple(cut_slices(fragments, tasks)) if rows else (),
@@ -249,15 +270,16 @@ def plan_vector(
         shape=shape,
         hnsw=options.graph,
         sample_rows=sample_rows,
-        train_rows=min(train_rows, rows),
+        train_rows=min(train_rows, entries),
         max_iters=options.max_iters,
         seed=options.seed,
-        batch_rows=max(1024, min(BATCH_BYTES, memory_bytes // (2 * BATCH_COPIES)) // vector_bytes),
+        batch_rows=max(1024, min(BATCH_BYTES, memory_bytes // (2 * BATCH_COPIES)) // vector_bytes) // per_row or 1,
         reducers=min(reducers, num_partitions),
         memory_bytes=memory_bytes,
         storage_version=snapshot.storage_version,
         stable_row_ids=snapshot.manifest.has_stable_row_ids,
         centroids=centroids,
+        vectors_per_row=per_row,
     )
 
 
@@ -268,13 +290,3 @@ def reducers_for(held_bytes: int, kind: VectorKind, parallelism: int, memory_byt
     if held_bytes <= memory_bytes:
         return 1
     return whole_waves(-(-held_bytes // memory_bytes), parallelism)
-
-
-def _vector_column(snapshot: Snapshot, path: str) -> Column:
-    column = snapshot.column(path)
-    if not VECTOR.supports(column.type):
-        raise UnsupportedColumn(
-            f"column {path!r} of {snapshot.uri} has type {column.type}, which a vector index does not support",
-            "Index a column of fixed-size lists of float16, float32 or float64",
-        )
-    return column

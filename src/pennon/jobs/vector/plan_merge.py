@@ -103,7 +103,7 @@ def merged_plan(plan: VectorPlan, fragments: Sequence[int], rows: int, paralleli
     """The plan for rows that are already encoded."""
     held = rows * (plan.code_bytes + 4) * REDUCE_COPIES
     reducers = min(reducers_for(held, plan.kind, parallelism, plan.memory_bytes), plan.num_partitions)
-    return replace(plan, fragments=tuple(fragments), rows=rows, slices=(), reducers=reducers)
+    return replace(plan, fragments=tuple(fragments), rows=rows, slices=(), reducers=reducers, vectors_per_row=1)
 
 
 def stored_lengths(remap_plan: RemapPlan, num_partitions: int) -> npt.NDArray[np.int64]:

@@ -21,7 +21,6 @@ from pennon.format.row_set import RowSet
 from pennon.format.rows import ADDRESS
 from pennon.format.snapshot import Snapshot
 from pennon.index.vector.ivf import Ivf
-from pennon.index.vector.kmeans import train_kmeans
 from pennon.index.vector.partition_balance import Imbalance
 from pennon.index.vector.vectors import Vectors
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
@@ -115,8 +114,7 @@ def _children(plan: VectorPlan, remap_plan: RemapPlan, task: tuple[int, int]) ->
     rng = np.random.default_rng(plan.seed + partition)
     chosen = np.sort(rng.choice(ids, min(len(ids), count * ROWS_PER_CHILD), replace=False))
     vectors, _ = _fetch(plan, remap_plan, chosen)
-    spherical = not plan.metric.by_l2
-    return train_kmeans(vectors, min(count, len(vectors)), spherical=spherical, seed=plan.seed + partition).centroids
+    return Ivf.train(vectors, plan.metric, min(count, len(vectors)), seed=plan.seed + partition).centroids
 
 
 def _recode_partition(

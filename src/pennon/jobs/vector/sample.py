@@ -16,7 +16,7 @@ from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.rows import ScanSlice
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
-from pennon.index.vector.vectors import Mask, Vectors, list_type, to_lists, to_matrix
+from pennon.index.vector.vectors import Positions, Vectors, list_type, to_lists, to_matrix, to_rows
 from pennon.jobs.shared.tasks import cut_slices
 from pennon.jobs.vector.plan import VectorPlan
 
@@ -69,11 +69,13 @@ def _write_sample(plan: VectorPlan, scratch: str, task: tuple[int, ScanSlice]) -
     return SampleFile(f"{scratch}/{name}", written, low, high)
 
 
-def indexable_vectors(plan: VectorPlan, values: pa.Array) -> tuple[Vectors, Mask]:
-    """The vectors of a column that an index contains, prepared by the metric, and a mask of their rows."""
-    matrix, whole = to_matrix(values)
-    kept = whole & plan.metric.indexable(matrix)
-    return plan.metric.prepare(matrix if kept.all() else matrix[kept]), kept
+def indexable_vectors(plan: VectorPlan, values: pa.Array) -> tuple[Vectors, Positions]:
+    """The vectors of a column that an index contains, prepared by the metric, and the positions of their rows."""
+    vectors, rows = to_rows(values)
+    kept = plan.metric.indexable(vectors)
+    if not kept.all():
+        vectors, rows = vectors[kept], rows[kept]
+    return plan.metric.prepare(vectors), rows
 
 
 def read_sample(store: Store, plan: VectorPlan, files: Sequence[SampleFile], rows: int) -> Vectors:
@@ -103,4 +105,4 @@ def _vectors(rows: pa.Table) -> Vectors:
 
 
 def _sample_schema(plan: VectorPlan) -> pa.Schema:
-    return pa.schema([pa.field("vector", list_type(plan.value_type.value_type, plan.dim))])
+    return pa.schema([pa.field("vector", list_type(plan.vectors.item, plan.dim))])

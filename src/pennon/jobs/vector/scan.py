@@ -13,7 +13,7 @@ from pennon.format.rows import ScanSlice
 from pennon.format.snapshot import Pin
 from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.vectors import Vectors, to_matrix
+from pennon.index.vector.vectors import Vectors, VectorType, to_rows
 from pennon.jobs.audit.checksums import Facts, facts_of_hashes
 from pennon.jobs.audit.targets import Subject, View
 
@@ -34,22 +34,22 @@ def read_vectors(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Addres
 
 
 def scan_vectors(pin: Pin, view: View, part: ScanSlice) -> Iterator[tuple[Vectors, Addresses]]:
-    """Vectors that an index contains, with their addresses."""
+    """Vectors that an index contains, with the addresses of their rows."""
     snapshot = pin.open()
     column = snapshot.column(view.column)
-    width = column.type.list_size * column.type.value_type.bit_width // 8
+    width = VectorType.of(column.type).nbytes
     metric = metric_of(view)
     for values, addresses in snapshot.scan_column(column, part, max(1, SCANNED_BYTES // width)):
-        vectors, whole = to_matrix(values)
-        kept = np.flatnonzero(whole)[metric.indexable(vectors[whole])]
-        yield vectors[kept], addresses[kept]
+        vectors, rows = to_rows(values)
+        kept = metric.indexable(vectors)
+        yield vectors[kept], addresses[rows[kept]]
 
 
 def files_of(pin: Pin, subject: Subject) -> VectorFiles:
     """Raises DamagedFile, also if the dimension differs from that of the column."""
     snapshot, segment = pin.open(), subject.segment
     files = VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
-    width = snapshot.column(subject.column).type.list_size
+    width = VectorType.of(snapshot.column(subject.column).type).dim
     if files.ivf.dim != width:
         where = snapshot.store.describe(segment.directory)
         raise DamagedFile(f"{where} holds vectors of {files.ivf.dim} dimensions, the column of {width}")

@@ -48,7 +48,7 @@ def _centroids(engine: Engine, store: Store, plan: VectorPlan, files: Sequence[S
     if not any(file.rows for file in files):
         return np.zeros((1, plan.dim), dtype=plan.element)
     if not plan.trains_on_driver:
-        return train_on_spark(engine, store, plan, files, scratch).astype(plan.element)
+        return plan.metric.from_points(train_on_spark(engine, store, plan, files, scratch), plan.element)
     with engine.stage("train", plan.train_rows):
         sample = read_sample(store, plan, files, plan.train_rows)
         return Ivf.train(sample, plan.metric, plan.num_partitions, max_iters=plan.max_iters, seed=plan.seed).centroids

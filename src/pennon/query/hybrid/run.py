@@ -128,8 +128,8 @@ def search_hybrid(catalog: Catalog, request: HybridRequest, vectors: Any, texts:
     best = TextRequest.of(request.candidates, {"filter": request.filter, "index": request.text_index})
     vector_question = read_request(snapshot, nearest, vectors, many=many)
     given = _listed(texts) if many else [texts]
-    if len(given) != len(vector_question.queries):
-        problem = f"{len(vector_question.queries)} vectors have {len(given)} texts"
+    if len(given) != vector_question.count:
+        problem = f"{vector_question.count} vectors have {len(given)} texts"
         raise InvalidArgument(problem, "Give one text for each vector")
     text_question = read_question(snapshot, best, request.text_column, given, request.of_words)
     neighbors, _ = find_neighbors(catalog, vector_question)

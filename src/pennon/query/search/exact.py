@@ -14,12 +14,13 @@ from pennon.format.row_set import RowSet
 from pennon.format.rows import ADDRESS
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
+from pennon.index.vector.bits import paired_distances
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import FEW_QUERIES
 from pennon.index.vector.quantizers.flat import in_pieces
 from pennon.index.vector.search.partition_search import search_partitions
 from pennon.index.vector.topk import smallest
-from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks, to_matrix
+from pennon.index.vector.vectors import Floats, Positions, Vectors, VectorType, row_chunks, to_rows
 from pennon.query.scan.execute import TAKE_LIMIT, filter_errors
 from pennon.query.scan.request import is_plain
 from pennon.query.search.neighbors import Neighbors
@@ -52,7 +53,7 @@ class ExactSearch:
     def batches(self, parts: Sequence[ScanPart]) -> Iterator[tuple[Vectors, Addresses]]:
         """The vectors of some scans that have distances, and their addresses."""
         for part in parts:
-            for vectors, addresses in self._read(part):
+            for vectors, addresses in self.read(part):
                 valid = self.metric.indexable(vectors)
                 if not valid.all():
                     vectors, addresses = vectors[valid], addresses[valid]
@@ -62,7 +63,7 @@ class ExactSearch:
     def remeasured(self, queries: Vectors, found: Neighbors, k: int) -> Neighbors:
         """The k nearest of candidates, by their vectors in the table instead of what an index made of those."""
         candidates = RowSet.of_addresses(sorted_unique(found.addresses[found.found]))
-        read = list(self._read(ScanPart(BitMap(), candidates)))
+        read = list(self.read(ScanPart(BitMap(), candidates)))
         addresses = np.concatenate([np.empty(0, dtype=np.uint64), *(where for _, where in read)])
         if not len(addresses):
             return Neighbors.none(len(queries))
@@ -75,8 +76,8 @@ class ExactSearch:
         distances[addresses[which] != found.addresses] = np.inf
         return Neighbors.nearest(distances, found.addresses, k)
 
-    def _read(self, part: ScanPart) -> Iterator[tuple[Vectors, Addresses]]:
-        """Whole vectors and their addresses, batch by batch; NULLs are left out."""
+    def read(self, part: ScanPart) -> Iterator[tuple[Vectors, Addresses]]:
+        """Whole vectors and the addresses of their rows, batch by batch; NULLs are left out."""
         snapshot, path, type_ = self.snapshot, self.column.path, self.column.type
         found = part.found
         if found is not None and len(found) <= TAKE_LIMIT and part.filter is None and is_plain((path,)):
@@ -84,7 +85,7 @@ class ExactSearch:
             if len(addresses):
                 yield _whole(snapshot.take(addresses, [path]).column(0).combine_chunks(), addresses)
             return
-        rows = max(64, min(1 << 17, BATCH_BYTES // (type_.list_size * type_.value_type.bit_width // 8)))
+        rows = max(64, min(1 << 17, BATCH_BYTES // VectorType.of(type_).nbytes))
         scanner = snapshot.scanner(
             part.rows, columns=[path], batch_size=rows, filter=part.filter, with_row_address=True
         )
@@ -107,6 +108,8 @@ class ExactSearch:
 
     def _measure(self, queries: Vectors, vectors: Vectors, which: Positions) -> Floats:
         """The distances of each query to the vectors at its own positions."""
+        if self.metric is Metric.HAMMING:
+            return paired_distances(queries, vectors, which)
         wide = np.result_type(vectors, np.float32)
         found = np.empty(which.shape, dtype=np.float32)
         for rows in row_chunks(len(queries), which.shape[1] * vectors.shape[1]):
@@ -123,5 +126,5 @@ class ExactSearch:
 
 
 def _whole(values: pa.Array, addresses: Addresses) -> tuple[Vectors, Addresses]:
-    vectors, whole = to_matrix(values)
-    return (vectors, addresses) if whole.all() else (vectors[whole], addresses[whole])
+    vectors, rows = to_rows(values)
+    return vectors, addresses if len(rows) == len(addresses) == len(vectors) else addresses[rows]

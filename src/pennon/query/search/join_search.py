@@ -15,11 +15,12 @@ from pennon.errors import DamagedFile, InvalidArgument, UnsupportedTable
 from pennon.format.schema import Column
 from pennon.index.kind import Query
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.vectors import Mask, Positions, Vectors
+from pennon.index.vector.several import starts_of
+from pennon.index.vector.vectors import Mask, Positions, Vectors, VectorType, in_type
 from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.probe import Probing, first_partitions, nearest_within
-from pennon.query.search.request import SearchRequest, read_request
+from pennon.query.search.request import Question, SearchRequest, read_request
 from pennon.query.search.result_table import to_table
 from pennon.query.search.run import SearchTrace, Task, plan_task, probing, run_task
 from pennon.query.search.shapes import needs_more
@@ -49,10 +50,20 @@ class JoinSearch:
         """The queries among some lists that have distances, and which lists those are."""
         return read_lists(lists, self._question.column, self._source().metric)
 
+    def ask(self, lists: pa.Array) -> tuple[Question, Mask]:
+        """As `read`, where a query may have several vectors."""
+        if self._question.starts is None:
+            queries, valid = self.read(lists)
+            return replace(self._question, queries=queries), valid
+        return read_several(lists, self._question, self._source().metric)
+
     def nearest(self, queries: Vectors, candidates: Neighbors | None = None) -> Neighbors:
+        """The neighbors of some queries of one vector each."""
+        return self.answer(replace(self._question, queries=queries), candidates)
+
+    def answer(self, question: Question, candidates: Neighbors | None = None) -> Neighbors:
         """The neighbors of some queries. `candidates` are what others found for them in the partitions they probe;
         without them, a segment that turns out damaged is left out and its fragments are measured."""
-        question = replace(self._question, queries=queries)
         if needs_more(question.request):
             candidates = None  # which are the nearest, and need not be among the answers
         while True:
@@ -108,9 +119,10 @@ class JoinSearch:
 
 
 def read_lists(lists: pa.Array, column: Column, metric: Metric) -> tuple[Vectors, Mask]:
-    """Lists of floats as queries of the column's type. NULLs, and vectors that have no distance to anything, are left
+    """Lists of numbers as queries of the column's type. NULLs, and vectors that have no distance to anything, are left
     out: NULL, NaN or infinite items, length 0 under cosine."""
-    dim = column.type.list_size
+    held = VectorType.of(column.type)
+    dim = held.dim
     kept = lists.is_valid().to_numpy(zero_copy_only=False)
     given = lists.drop_null() if lists.null_count else lists
     lengths = pc.list_value_length(given).to_numpy(zero_copy_only=False)
@@ -121,13 +133,25 @@ def read_lists(lists: pa.Array, column: Column, metric: Metric) -> tuple[Vectors
         )
     items = _items(given.flatten())
     with np.errstate(over="ignore"):
-        element = column.type.value_type.to_pandas_dtype()
-        vectors = np.ascontiguousarray(items, dtype=element).reshape(len(given), dim)
+        try:
+            vectors = in_type(items, held.element).reshape(len(given), dim)
+        except ValueError as error:
+            raise InvalidArgument(f"a query vector of column {column.path!r} cannot be read: {error}") from error
     valid = metric.indexable(vectors)
     if valid.all():
         return vectors, kept
     kept[kept] = valid
     return vectors[valid], kept
+
+
+def read_several(lists: pa.Array, question: Question, metric: Metric) -> tuple[Question, Mask]:
+    """Lists of vectors as queries; vectors without a distance to anything are left out, and queries of no others."""
+    vectors, rows = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
+    queries, valid = read_lists(vectors, question.column, metric)
+    rows = rows[valid].astype(np.int64)
+    kept = np.zeros(len(lists), dtype=np.bool_)
+    kept[rows] = True
+    return replace(question, queries=queries, starts=starts_of(rows)), kept
 
 
 def _items(values: pa.Array) -> npt.NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -15,13 +15,16 @@ from pennon.format.schema import Column, stored_values
 from pennon.format.snapshot import Snapshot
 from pennon.index.threads import cores
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.vectors import Vectors, is_vector_type, to_matrix
+from pennon.index.vector.several import gathered
+from pennon.index.vector.vectors import VECTOR_TYPES, Positions, Vectors, VectorType, in_type, is_vector_type, to_matrix
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import column_names
 from pennon.wording import plural
 
 # Partitions probed of every segment by default; more while a query has too few answers.
 DEFAULT_NPROBES = 20
+# Candidates per answer that are measured again, where rows have several vectors.
+SEVERAL_REFINE_FACTOR = 10
 # One vector, as a list, a numpy array, an Arrow array or an Arrow scalar; several as lists, a matrix or Arrow lists.
 VectorLike = Any
 
@@ -29,7 +32,8 @@ VectorLike = Any
 class SearchOptions(TypedDict, total=False):
     """The options of a search, in addition to column, queries and k.
 
-    metric: `l2`, `cosine` or `dot`; the index's own by default, and l2 without an index.
+    metric: `l2`, `cosine` or `dot`, or `hamming` for vectors of uint8; the index's own by default, and without an index
+        l2, for uint8 hamming.
     nprobes: partitions to look at in every segment, exactly that many. It sets the two that follow.
     minimum_nprobes: partitions to look at in any case; 20 by default.
     maximum_nprobes: partitions to look at while there are fewer than k answers; all by default.
@@ -169,7 +173,20 @@ class Question:
     column: Column
     queries: Vectors
     metric: Metric | None
+    starts: Positions | None = None  # the first vector of each query, where rows and queries have several
     growth: int = 1  # of the candidates, where bounds and groups left too few
+
+    @property
+    def count(self) -> int:
+        """The number of queries."""
+        return len(self.queries) if self.starts is None else len(self.starts)
+
+    def of_queries(self, chosen: Positions) -> Question:
+        """The same for some of the queries."""
+        if self.starts is None:
+            return replace(self, queries=self.queries[chosen])
+        vectors, starts = gathered(self.starts, len(self.queries), chosen)
+        return replace(self, queries=self.queries[vectors], starts=starts)
 
     @property
     def k(self) -> int:
@@ -178,12 +195,15 @@ class Question:
 
     @property
     def wanted(self) -> int:
+        """Candidates per query. Those of several vectors are always measured again."""
+        if self.starts is not None and self.request.refine_factor is None:
+            return self.k * SEVERAL_REFINE_FACTOR
         return self.request.wanted * self.growth
 
     @property
     def threads(self) -> int:
         """One query is not worth dividing."""
-        return 1 if len(self.queries) == 1 else self.request.threads or cores()
+        return 1 if self.count == 1 else self.request.threads or cores()
 
 
 def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike, *, many: bool) -> Question:
@@ -191,7 +211,7 @@ def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike
     if not is_vector_type(column.type):
         raise UnsupportedColumn(
             f"column {column.path!r} of {snapshot.uri} is of type {column.type}, which cannot be searched",
-            "Searches need fixed-size lists of float16, float32 or float64",
+            f"Searches need {VECTOR_TYPES}",
         )
     if request.k is None and request.upper is None:
         remedy = "Give k, or distance_range with an upper bound for all rows within it"
@@ -204,8 +224,12 @@ def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike
             f"at least {request.least_probes} partitions and at most {request.most_probes} exclude each other",
             "Give minimum_nprobes <= maximum_nprobes, or nprobes alone",
         )
-    metric = None if request.metric is None else Metric.named(request.metric)
-    question = Question(request, column, _read_queries(queries, column, many), metric)
+    metric = None if request.metric is None else _read_metric(request.metric, column)
+    if VectorType.of(column.type).several:
+        vectors, starts = _read_several(queries, column, many)
+        question = Question(request, column, vectors, metric, starts)
+    else:
+        question = Question(request, column, _read_queries(queries, column, many), metric)
     if request.ef is not None and request.ef < question.wanted:
         refined = " times refine_factor" if request.refine_factor else ""
         raise InvalidArgument(f"ef={request.ef} is less than k{refined}", f"Use ef >= {question.wanted}")
@@ -258,6 +282,16 @@ def check_length(question: Question, metric: Metric) -> None:
         raise InvalidArgument(f"{which} has {what} and thus no {metric} distance to anything", "Leave it out")
 
 
+def _read_metric(name: str, column: Column) -> Metric:
+    metric, held = Metric.named(name), VectorType.of(column.type)
+    if not metric.measures(held.element):
+        fitting = "hamming" if held.element == np.uint8 else "l2, cosine or dot"
+        raise InvalidArgument(
+            f"the metric {metric} does not measure the {held.item} vectors of column {column.path!r}", f"Use {fitting}"
+        )
+    return metric
+
+
 def _check_number(label: str, value: object, *, optional: bool) -> None:
     if optional and value is None:
         return
@@ -265,27 +299,45 @@ def _check_number(label: str, value: object, *, optional: bool) -> None:
         raise InvalidArgument(f"{label} must be a whole number of at least 1, not {value!r}")
 
 
+def _read_several(given: VectorLike, column: Column, many: bool) -> tuple[Vectors, Positions]:
+    """The vectors of all queries, and the first of each. A query is a list of vectors or a matrix, or a single one."""
+    try:
+        queries = [_to_numpy(one) for one in (given if many else [given])]
+    except TypeError as error:
+        raise InvalidArgument(f"the queries cannot be read: {error}", "Give a list of them") from error
+    read = [_read_queries(one, column, many=one.ndim != 1 or not one.size) for one in queries]
+    counts = np.array([len(one) for one in read], dtype=np.int64)
+    if not counts.all():
+        raise InvalidArgument("a query has no vectors", "Give a list of vectors or a matrix")
+    vectors = np.concatenate([np.empty((0, VectorType.of(column.type).dim), dtype=np.float16), *read])
+    return vectors.astype(VectorType.of(column.type).element), np.cumsum(counts) - counts
+
+
 def _read_queries(given: VectorLike, column: Column, many: bool) -> Vectors:
-    array = _to_numpy(given)
+    array, held = _to_numpy(given), VectorType.of(column.type)
     if many and array.size == 0 and array.ndim <= 2:
-        array = np.empty((0, column.type.list_size))
+        array = np.empty((0, held.dim))
     if array.dtype.kind not in "fiu":
         raise InvalidArgument("a query vector has items that are no numbers", "Give vectors of floats without NULLs")
     if array.ndim != (2 if many else 1):
         wanted = "a list of vectors or a matrix with one query per row" if many else "one vector"
         remedy = "For one query use search" if many else "For several queries use search_batch"
         raise InvalidArgument(f"an array of {array.ndim} dimensions where {wanted} is expected", remedy)
-    if array.shape[-1] != column.type.list_size:
+    if array.shape[-1] != held.dim:
         raise InvalidArgument(
-            f"a query vector has {array.shape[-1]} items, vectors of column {column.path!r} have "
-            f"{column.type.list_size}",
+            f"a query vector has {array.shape[-1]} items, vectors of column {column.path!r} have {held.dim}",
             "Embed the query with the model that made the column",
         )
     with np.errstate(over="ignore"):
-        queries = np.ascontiguousarray(array, dtype=column.type.value_type.to_pandas_dtype())
+        try:
+            queries = in_type(array, held.element)
+        except ValueError as error:
+            raise InvalidArgument(
+                f"a query vector of column {column.path!r} cannot be read: {error}", "Give the bytes of its bits"
+            ) from error
     if not np.isfinite(queries).all():
         raise InvalidArgument(
-            f"a query vector has items that are NaN, infinite or too large for {column.type.value_type}",
+            f"a query vector has items that are NaN, infinite or too large for {held.item}",
             "Leave such vectors out; they have no distance to anything",
         )
     return queries if many else queries[None]

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pennon.index.vector.vectors import Vectors
 from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.choice import worth_measuring
 from pennon.query.search.exact import ExactSearch
@@ -15,6 +14,7 @@ from pennon.query.search.prefilter import Prefilter, ScanPart, Selection, select
 from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
+from pennon.query.search.several import SeveralSearch
 from pennon.query.search.shapes import MeasuredShapes, from_nearest, needs_more
 from pennon.query.search.source import Source, find_source
 
@@ -93,10 +93,10 @@ def run_task(
     def nearest(asked: Question) -> Neighbors:
         return _nearest(asked, task, exact, trace, candidates)
 
-    def measured(queries: Vectors) -> Neighbors:
+    def measured(asked: Question) -> Neighbors:
         selected = None if task.selection is None else task.selection.rows
         covered = [ScanPart(trace.source.covered, selected)] if task.indexed else []
-        found, rows = MeasuredShapes(exact, [*covered, *task.exact], request).answer(queries)
+        found, rows = MeasuredShapes(exact, [*covered, *task.exact], request).answer(asked)
         trace.rows_measured += rows
         return found
 
@@ -105,7 +105,7 @@ def run_task(
     elif task.indexed:
         found = from_nearest(question, catalog.snapshot, nearest, measured)
     else:
-        found = measured(question.queries)
+        found = measured(question)
     if request.filter is not None and not request.prefilter:
         found = found.among(selected_of(catalog, request.filter, found.addresses[found.found]))
     return found.within(request.lower, request.upper).after(request.offset)
@@ -114,14 +114,21 @@ def run_task(
 def _nearest(
     question: Question, task: Task, exact: ExactSearch, trace: SearchTrace, candidates: Neighbors | None
 ) -> Neighbors:
+    several = None if question.starts is None else SeveralSearch.of(exact, question)
     found: list[Neighbors] = []
-    if task.indexed:
+    if task.indexed and several is not None:
+        trace.segments = [SegmentTrace() for _ in trace.source.segments]
+        found.append(several.indexed(trace.source, probing(question, task.selection), trace.segments))
+    elif task.indexed:
         found.append(_indexed(question, task, exact, trace, candidates))
     if task.exact:
-        measured, rows = exact.nearest(task.exact, question.queries, question.k)
+        if several is not None:
+            measured, rows = several.nearest(task.exact, question.k)
+        else:
+            measured, rows = exact.nearest(task.exact, question.queries, question.k)
         trace.rows_measured += rows
         found.append(measured)
-    return Neighbors.merged(found or [Neighbors.none(len(question.queries))], question.k)
+    return Neighbors.merged(found or [Neighbors.none(question.count)], question.k)
 
 
 def _every_row(catalog: Catalog, question: Question, trace: SearchTrace) -> list[ScanPart]:
@@ -162,7 +169,7 @@ def _indexed(
 def measured_again(question: Question, source: Source) -> bool:
     """Whether candidates of the index are measured on the table's vectors: to refine them, or because its estimates do
     not compare with the exact distances of scanned rows."""
-    return question.request.refine_factor is not None or bool(source.exact)
+    return question.starts is not None or question.request.refine_factor is not None or bool(source.exact)
 
 
 def _block(question: Question, source: Source, again: bool) -> int:

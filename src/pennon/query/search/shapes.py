@@ -18,6 +18,7 @@ import pyarrow as pa
 from pennon.format.addresses import Addresses
 from pennon.format.rows import ADDRESS
 from pennon.format.snapshot import Snapshot
+from pennon.index.vector.several import starts_of
 from pennon.index.vector.vectors import Floats, Mask, Vectors
 from pennon.query.scan.execute import filter_errors
 from pennon.query.search.exact import ExactSearch
@@ -25,6 +26,7 @@ from pennon.query.search.neighbors import NOWHERE, Neighbors
 from pennon.query.search.prefilter import ScanPart
 from pennon.query.search.request import Question, SearchRequest
 from pennon.query.search.result_table import fetch_columns
+from pennon.query.search.several import SeveralSearch
 
 # How often the rows asked for are taken as candidates: at first where values may repeat, in each step, and at most.
 FIRST_GROWTH, STEP, MOST_GROWTH = 4, 4, 64
@@ -43,18 +45,17 @@ def from_nearest(
     question: Question,
     snapshot: Snapshot,
     nearest: Callable[[Question], Neighbors],
-    measured: Callable[[Vectors], Neighbors],
+    measured: Callable[[Question], Neighbors],
 ) -> Neighbors:
     """The answer from the nearest rows of growing numbers, or of every row (`measured`) for the queries that have still
     too few."""
     request, reach = question.request, question.request.reach
     growth = FIRST_GROWTH if request.distinct_by is not None else 1
-    best, active = Neighbors.none(len(question.queries)), np.arange(len(question.queries))
+    best, active = Neighbors.none(question.count), np.arange(question.count)
     while len(active):
-        queries = question.queries[active]
+        asked = replace(question.of_queries(active), growth=growth)
         if growth > MOST_GROWTH:
-            return best.replaced(active, measured(queries))
-        asked = replace(question, queries=queries, growth=growth)
+            return best.replaced(active, measured(asked))
         found = nearest(asked)
         kept = Neighbors.merged([shaped(found, request, snapshot)], reach)
         best = best.replaced(active, kept)
@@ -102,26 +103,26 @@ class MeasuredShapes:
     parts: Sequence[ScanPart]
     request: SearchRequest
 
-    def answer(self, queries: Vectors) -> tuple[Neighbors, int]:
+    def answer(self, question: Question) -> tuple[Neighbors, int]:
         """The neighbors of each query, and how many rows were measured."""
         groups = None if self.request.distinct_by is None else self._groups(self.request.distinct_by)
-        best, rows = Neighbors.none(len(queries)), 0
+        best, rows = Neighbors.none(question.count), 0
+        blocks = np.split(np.arange(question.count), range(QUERIES_AT_ONCE, question.count, QUERIES_AT_ONCE))
+        asked = [question.of_queries(block) for block in blocks if len(block)]
         found: list[Neighbors] = []
-        for vectors, addresses in self.exact.batches(self.parts):
-            rows += len(addresses)
-            near = [
-                self._near(queries[start : start + QUERIES_AT_ONCE], vectors, addresses, groups)
-                for start in range(0, len(queries), QUERIES_AT_ONCE)
-            ]
+        for vectors, owners in self.exact.batches(self.parts):
+            rows += len(owners) if question.starts is None else len(starts_of(owners))
+            near = [self._near(block, vectors, owners, groups) for block in asked]
             found.append(Neighbors.stacked(near or [Neighbors.none(0)]))
             if self.request.k is not None or groups is not None:
                 best, found = self._merged([best, *found], groups), []
         return self._merged([best, *found], groups) if found else best, rows
 
-    def _near(
-        self, queries: Vectors, vectors: Vectors, addresses: Addresses, groups: _GroupsByAddress | None
-    ) -> Neighbors:
-        distances = self.exact.metric.distances(queries, vectors)
+    def _near(self, asked: Question, vectors: Vectors, owners: Addresses, groups: _GroupsByAddress | None) -> Neighbors:
+        if asked.starts is None:
+            distances, addresses = self.exact.metric.distances(asked.queries, vectors), owners
+        else:
+            distances, addresses = SeveralSearch.of(self.exact, asked).measure(vectors, owners)
         out = _out_of_bounds(distances, self.request)
         distances[out] = np.inf
         width = int((~out).sum(axis=1).max(initial=0))

@@ -17,6 +17,7 @@ from pennon.index.vector.files.details import VectorDetails
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.search.partition import SearchPartition
 from pennon.index.vector.search.segment import VectorSegment
+from pennon.index.vector.vectors import VectorType
 from pennon.query.catalog import Catalog, Skipped, UnusableSegment, UsableIndex, UsableSegment, attributing_errors
 from pennon.query.search.live_rows import LiveRows, PartitionRows
 from pennon.query.search.request import Question
@@ -122,7 +123,7 @@ def _named(catalog: Catalog, column: Column, name: str, metric: Metric | None) -
     own = _recorded_metric(catalog, name, column) if index is None else _metric(catalog, index)
     if metric is not None and own is not None and metric is not own:
         raise InvalidArgument(f"index {name!r} is for the metric {own}, not {metric}", "Leave out index, or metric")
-    return index, own or metric or Metric.L2
+    return index, own or metric or _default_metric(column)
 
 
 def _metric_of_column(catalog: Catalog, column: Column) -> Metric:
@@ -141,8 +142,12 @@ def _metric_of_column(catalog: Catalog, column: Column) -> Metric:
                 recorded = _recorded_metric(catalog, index.name, column)
             if recorded is not None:
                 break
-        known[key] = recorded or _recorded_metric(catalog, None, column) or Metric.L2
+        known[key] = recorded or _recorded_metric(catalog, None, column) or _default_metric(column)
     return known[key]
+
+
+def _default_metric(column: Column) -> Metric:
+    return Metric.default(VectorType.of(column.type).element)
 
 
 def _recorded_metric(catalog: Catalog, name: str | None, column: Column) -> Metric | None:

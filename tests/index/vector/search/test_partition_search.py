@@ -13,7 +13,7 @@ import pytest
 
 from pennon.index.threads import one_thread
 from pennon.index.vector.ivf import Ivf
-from pennon.index.vector.metric import Metric
+from pennon.index.vector.metric import FLOAT_METRICS, Metric
 from pennon.index.vector.quantizers.base import Columns, Quantizer, Scorer, take_columns
 from pennon.index.vector.quantizers.flat import FlatQuantizer
 from pennon.index.vector.quantizers.pq import inverted_lists as pq_lists
@@ -101,7 +101,7 @@ def check(found: Found, expected: list[dict[tuple[int, int], float]], k: int) ->
 
 
 @pytest.mark.parametrize("queries", QUERIES)
-@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("metric", list(FLOAT_METRICS))
 @pytest.mark.parametrize("name", NAMES)
 def test_the_nearest_rows_of_the_probed_partitions(name: str, metric: Metric, queries: int) -> None:
     known = index(name, metric)
@@ -110,7 +110,7 @@ def test_the_nearest_rows_of_the_probed_partitions(name: str, metric: Metric, qu
 
 
 @pytest.mark.parametrize("queries", QUERIES)
-@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("metric", list(FLOAT_METRICS))
 @pytest.mark.parametrize("name", NAMES)
 def test_only_allowed_rows_count(name: str, metric: Metric, queries: int) -> None:
     known = index(name, metric)
@@ -134,7 +134,7 @@ def test_more_neighbors_than_rows(name: str, queries: int) -> None:
 
 @pytest.mark.parametrize("queries", QUERIES)
 @pytest.mark.parametrize("element", [np.float16, np.float64])
-@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("metric", list(FLOAT_METRICS))
 @pytest.mark.parametrize("name", ["FLAT", "SQ", "PQ", "RQ1", "RQ5"])
 def test_columns_of_other_floats(name: str, metric: Metric, element: Any, queries: int) -> None:
     known = index(name, metric, element=element)
@@ -157,7 +157,7 @@ def test_partitions_larger_than_what_is_compared_at_once(name: str, monkeypatch:
     check(known.search(40, 10), known.expected(40), 10)
 
 
-@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("metric", list(FLOAT_METRICS))
 def test_lists_of_codes_without_tables(metric: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pq_lists, "TABLE_BYTES", 0)
     known = index("PQ", metric)
@@ -245,7 +245,7 @@ def test_an_equal_vector_is_at_distance_zero_however_many_ask() -> None:
         assert places == list(range(count))
 
 
-@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("metric", list(FLOAT_METRICS))
 @pytest.mark.parametrize("bits", [2, 5, 9])
 @pytest.mark.parametrize("spread", [0.3, 1.0, 30.0])
 def test_sifting_by_signs_misses_nothing(metric: Metric, bits: int, spread: float) -> None:

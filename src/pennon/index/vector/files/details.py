@@ -20,7 +20,12 @@ TYPE_URL = "/lance.index.pb.VectorIndexDetails"
 TYPE_NAMES = frozenset({"lance.index.pb.vectorindexdetails", "lance.table.vectorindexdetails"})
 
 _Message = pb.VectorIndexDetails
-_METRICS = {Metric.L2: _Message.L2, Metric.COSINE: _Message.COSINE, Metric.DOT: _Message.DOT}
+_METRICS = {
+    Metric.L2: _Message.L2,
+    Metric.COSINE: _Message.COSINE,
+    Metric.DOT: _Message.DOT,
+    Metric.HAMMING: _Message.HAMMING,
+}
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,7 @@ class VectorFiles:
             if (self._index_digests is None) != (self._auxiliary_digests is None):
                 raise ValueError("files of two segments")
             self.kind, metric = _read_kind(self.index.metadata)
-            coded = _metric(self.auxiliary.metadata[DISTANCE_KEY])
+            coded = Metric.named(self.auxiliary.metadata[DISTANCE_KEY])
             if coded is not metric:
                 raise ValueError(f"codes for {coded} in an index for {metric}")
             buffers = _buffers(self.auxiliary, self._auxiliary_digests)
@@ -194,6 +194,8 @@ class VectorFiles:
             runs = _read_message(self.auxiliary.metadata, buffers)
             self.layout, self.graph_layout = read_layout(runs), read_layout(clusters)
             self.ivf = read_ivf(clusters, metric, len(self.layout.lengths))
+            if not metric.measures(self.ivf.element):
+                raise ValueError(f"centroids of {self.ivf.element} for {metric}")
             self.sub_index = _read_sub_index(self.index.metadata, self.kind, self.ivf.num_partitions)
             self.quantizer = self.kind.quantizer.from_metadata(
                 _read_storage_metadata(self.auxiliary.metadata), self.ivf, buffers
@@ -303,13 +305,10 @@ def _read_kind(metadata: Mapping[str, str]) -> tuple[VectorKind, Metric]:
     kind = VECTOR_KINDS.get(recorded["type"])
     if kind is None:
         raise UnsupportedTable(f"vector index type {recorded['type']!r} is not supported by this version of Pennon")
-    return kind, _metric(recorded["distance_type"])
-
-
-def _metric(name: str) -> Metric:
-    if name.lower() == "hamming":
-        raise UnsupportedTable("vector indices for the hamming metric are not supported by this version of Pennon")
-    return Metric.named(name)
+    metric = Metric.named(recorded["distance_type"])
+    if metric is Metric.HAMMING and not kind.quantizer.stores_vectors:
+        raise UnsupportedTable(f"{kind.name} for hamming is not supported by this version of Pennon")
+    return kind, metric
 
 
 def _buffers(file: LanceFile, digests: FileDigests | None) -> Callable[[int], bytes]:

@@ -13,6 +13,7 @@ _TYPES: dict[pb.Tensor.DataType, np.dtype[Any]] = {
     pb.Tensor.FLOAT16: np.dtype("<f2"),
     pb.Tensor.FLOAT32: np.dtype("<f4"),
     pb.Tensor.FLOAT64: np.dtype("<f8"),
+    pb.Tensor.UINT8: np.dtype("u1"),
 }
 
 

@@ -59,6 +59,15 @@ class NodeVectors:
         return cls(storage, by_l2, low if by_l2 else 0.0)
 
     @classmethod
+    def of_bits(cls, vectors: Codes) -> Self:
+        """The bits of bytes, one byte for each, which faiss compares without rounding."""
+        width = -(-vectors.shape[1] * 8 // BYTES_AT_ONCE) * BYTES_AT_ONCE
+        storage: Any = faiss.IndexScalarQuantizer(width, faiss.ScalarQuantizer.QT_8bit_direct, _metric(True))
+        bits = np.unpackbits(np.ascontiguousarray(vectors), axis=1, bitorder="little")
+        _adopt(storage, _widened(bits, width))
+        return cls(storage, True)
+
+    @classmethod
     def of_codewords(cls, codes: Codes, words: Floats, *, by_l2: bool) -> Self:
         """Points concatenated from words[j, codes[:, j]], kept as codes; words are [bytes, 256, width]."""
         count, _, width = words.shape

@@ -1,4 +1,5 @@
-"""FLAT: no quantization. The column `flat` holds the prepared vectors in the table's type.
+"""FLAT: no quantization. The column `flat` holds the prepared vectors in the table's type; those of
+bits are compared by `HammingScorer`.
 
 `storage_metadata` is `{"dim": D}`.
 """
@@ -15,11 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.bits import in_words
 from pennon.index.vector.hnsw.search import NodeVectors
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric, squared_l2, squared_lengths
 from pennon.index.vector.products import inner_products
 from pennon.index.vector.quantizers.base import FEW_QUERIES, Columns, QuantizerBase, ScorerBase, item_differences
+from pennon.index.vector.quantizers.hamming import HammingScorer, scan_bits
 from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
 from pennon.index.vector.search.list_scanner import CodeList, MakeScanner, code_list, float_scanner, scan_nearest
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, list_type, row_chunks
@@ -41,7 +44,7 @@ class FlatQuantizer(QuantizerBase):
     @property
     def by_l2(self) -> bool:
         """Cosine is measured by 1 - the inner product."""
-        return self.metric is Metric.L2
+        return self.metric in (Metric.L2, Metric.HAMMING)
 
     @classmethod
     def shape(cls, options: CodeOptions, dim: int, element: np.dtype[Any]) -> CodeShape:
@@ -90,9 +93,11 @@ class FlatQuantizer(QuantizerBase):
         return np.asarray(~(item_differences(stored, fresh) == 0).all(axis=1))
 
     def points(self, columns: Columns) -> Floats:
-        return columns[COLUMN].astype(np.float32, copy=False)
+        return self.metric.points(columns[COLUMN]).astype(np.float32, copy=False)
 
     def node_vectors(self, columns: Columns) -> NodeVectors:
+        if self.metric is Metric.HAMMING:
+            return NodeVectors.of_bits(columns[COLUMN])
         points = self.points(columns)
         if self.metric is Metric.COSINE:
             # The column's type may have rounded the length away from 1.
@@ -100,14 +105,18 @@ class FlatQuantizer(QuantizerBase):
         return NodeVectors.of_points(points, by_l2=self.by_l2)
 
     def prepare(self, queries: Vectors) -> Vectors:
+        if self.metric is Metric.HAMMING:
+            return in_words(queries)
         queries = queries.astype(np.result_type(self.element, np.float32), copy=False)
         return _of_length_one(queries) if self.metric is Metric.COSINE else queries
 
     def query_points(self, queries: Vectors, centroid: Vectors) -> Floats:
-        return queries.astype(np.float32, copy=False)
+        return self.metric.points(queries[:, : self.dim]).astype(np.float32, copy=False)
 
-    def scorer(self, columns: Columns, centroid: Vectors) -> FlatScorer:
+    def scorer(self, columns: Columns, centroid: Vectors) -> FlatScorer | HammingScorer:
         vectors = columns[COLUMN]
+        if self.metric is Metric.HAMMING:
+            return HammingScorer(self, in_words(vectors))
         if self.metric is Metric.COSINE:
             # The column's type may have rounded the length away from 1.
             return FlatScorer(self, _of_length_one(vectors.astype(np.float32, copy=False)))
@@ -119,8 +128,10 @@ class FlatQuantizer(QuantizerBase):
         return FlatScorer(self, rows, origin, squared_lengths(rows))
 
     def scan(
-        self, query: Vectors, probed: Sequence[FlatScorer], k: int, allowed: Mask | None = None
+        self, query: Vectors, probed: Sequence[Any], k: int, allowed: Mask | None = None
     ) -> tuple[Floats, Positions]:
+        if self.metric is Metric.HAMMING:
+            return scan_bits(query, probed, k, allowed)
         by_l2 = self.by_l2
         origins = [scorer.origin for scorer in probed if scorer.origin is not None]
         points = query - np.stack(origins) if by_l2 else query
@@ -197,7 +208,9 @@ class FlatScorer(ScorerBase):
         return found
 
 
-def in_pieces(metric: Metric, vectors: Vectors, rows: int) -> tuple[FlatQuantizer, dict[int, FlatScorer]]:
+def in_pieces(
+    metric: Metric, vectors: Vectors, rows: int
+) -> tuple[FlatQuantizer, dict[int, FlatScorer | HammingScorer]]:
     """Vectors outside an index, cut into pieces of `rows` rows, which are searched like partitions."""
     quantizer = FlatQuantizer(metric, vectors.shape[1], vectors.dtype)
     middle = vectors.mean(axis=0, dtype=np.float64).astype(vectors.dtype)

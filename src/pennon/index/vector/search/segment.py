@@ -28,7 +28,7 @@ from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import PointQuantizer
 from pennon.index.vector.search.partition import Graph, SearchPartition, walk_graphs
 from pennon.index.vector.search.partition_search import Found, search_partitions
-from pennon.index.vector.vectors import Mask, Positions, Vectors, is_vector_type
+from pennon.index.vector.vectors import Mask, Positions, Vectors, VectorType
 
 # Lists of 2m neighbors at the default m, and a second copy of the node's codes.
 GRAPH_ROW_BYTES = 512
@@ -44,9 +44,10 @@ class VectorSegment:
         self, store: Store, segment: IndexSegment, type_: pa.DataType, cache: ByteCache, reuse: FragmentReuse | None
     ) -> None:
         self.files = VectorFiles(store, segment.directory, segment.file_sizes)
-        if is_vector_type(type_) and self.files.ivf.dim != type_.list_size:
+        held = VectorType.find(type_)
+        if held is not None and self.files.ivf.dim != held.dim:
             where = store.describe(segment.directory)
-            problem = f"{where} holds vectors of {self.files.ivf.dim} dimensions, the column of {type_.list_size}"
+            problem = f"{where} holds vectors of {self.files.ivf.dim} dimensions, the column of {held.dim}"
             raise DamagedFile(problem, "Rebuild the index")
         self._store, self._segment = store, segment
         self._cache, self._reuse = cache, reuse
@@ -80,6 +81,8 @@ class VectorSegment:
         """The approximate size of a row of a loaded partition. RQ has one byte per dimension in memory for any number
         of bits."""
         graph = GRAPH_ROW_BYTES if self.files.kind.sub_index is SubIndex.HNSW else 0
+        if graph and self.metric is Metric.HAMMING:
+            graph += 8 * self.files.ivf.dim  # a byte for every bit
         return 8 + max(self.code_bytes, self.files.ivf.dim) + graph
 
     @cached_property

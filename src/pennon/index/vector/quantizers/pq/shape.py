@@ -8,7 +8,7 @@ import numpy as np
 
 from pennon.errors import InvalidArgument
 from pennon.index.vector.quantizers.parameters import CodeOptions, CodeShape
-from pennon.index.vector.vectors import Vectors, as_floats
+from pennon.index.vector.vectors import Vectors, as_items
 
 BITS = (4, 8)
 DEFAULT_BITS = 8
@@ -51,7 +51,7 @@ def _default_sub_vectors(dim: int, bits: int) -> int:
 def _given_codebook(options: CodeOptions, dim: int, element: np.dtype[Any]) -> Vectors | None:
     if options.pq_codebook is None:
         return None
-    codebook = as_floats(options.pq_codebook, "pq_codebook", element)
+    codebook = as_items(options.pq_codebook, "pq_codebook", element)
     subs, bits = options.num_sub_vectors, options.num_bits
     if codebook.ndim == 2 and subs and codebook.size % (subs * dim) == 0:
         # One row per codeword of each sub-space, as in an Arrow array of codewords.
