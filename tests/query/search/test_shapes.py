@@ -38,10 +38,15 @@ def within(
     return ids[kept], distances[kept]
 
 
+def first(some: tuple[np.ndarray, np.ndarray], k: int | None) -> tuple[np.ndarray, np.ndarray]:
+    return some[0][:k], some[1][:k]
+
+
 def middle(uri: str, query: np.ndarray, low: int, high: int, metric: str = "l2") -> tuple[float, float]:
     """Bounds between distances, so that rounding does not decide."""
     _, distances = brute_force(uri, query, EVERY, metric)
-    return tuple(float((distances[at] + distances[at + 1]) / 2) for at in (low, high))
+    lower, upper = (float((distances[at] + distances[at + 1]) / 2) for at in (low, high))
+    return lower, upper
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -57,20 +62,16 @@ def test_rows_within_bounds(uri: str, metric: str, filter: str | None) -> None:
         every = table.search("v", query, None, distance_range=(lower, upper), **options)
         check(every, (ids, distances))
         below = within(uri, query, -np.inf, upper, metric, filter)
-        check(
-            table.search("v", query, 9, distance_range=(None, upper), **options, **EXACT), tuple(x[:9] for x in below)
-        )
+        check(table.search("v", query, 9, distance_range=(None, upper), **options, **EXACT), first(below, 9))
         above = within(uri, query, lower, np.inf, metric, filter)
-        check(
-            table.search("v", query, 9, distance_range=(lower, None), **options, **EXACT), tuple(x[:9] for x in above)
-        )
+        check(table.search("v", query, 9, distance_range=(lower, None), **options, **EXACT), first(above, 9))
 
 
 def test_the_bounds_are_those_of_pylance(uri: str) -> None:
     """The lower one belongs to the range, the upper one does not."""
     table, dataset = pennon.open(uri), lance.dataset(uri)
-    first = table.search("v", ASKED[0], 5, columns=["id"], use_index=False)["_distance"].to_pylist()
-    for lower, upper in ((first[1], first[3]), (first[1], None), (None, first[3]), (first[2], first[2])):
+    near = table.search("v", ASKED[0], 5, columns=["id"], use_index=False)["_distance"].to_pylist()
+    for lower, upper in ((near[1], near[3]), (near[1], None), (None, near[3]), (near[2], near[2])):
         nearest = {"column": "v", "q": ASKED[0], "k": 5, "use_index": False, "distance_range": (lower, upper)}
         expected = dataset.scanner(columns=["id", "_distance"], nearest=nearest).to_table()
         found = table.search("v", ASKED[0], 5, distance_range=(lower, upper), columns=["id"], use_index=False)
@@ -85,7 +86,7 @@ def test_batches_are_bounded_query_by_query(uri: str) -> None:
         batch = table.search_batch("v", ASKED, k, distance_range=bounds, columns=["id"], **options)
         for number, query in enumerate(ASKED):
             own = batch.filter(np.equal(batch["query_index"].to_numpy(), number))
-            check(own, tuple(some[:k] for some in within(uri, query, *bounds)))
+            check(own, first(within(uri, query, *bounds), k))
 
 
 def test_an_offset_leaves_out_the_nearest(uri: str) -> None:
@@ -113,8 +114,8 @@ def test_the_nearest_row_of_each_value(
     batch = table.search_batch("v", ASKED, 3, distinct_by="word", columns=["id"], **EXACT, **options)
     for number, query in enumerate(ASKED):
         ids, distances = brute_force(uri, query, EVERY, filter=options.get("filter"))
-        first = list({parts[row]: at for at, row in reversed(list(enumerate(ids.tolist())))}.values())
-        chosen = np.sort(first)[offset : offset + 3]
+        nearest = list({parts[row]: at for at, row in reversed(list(enumerate(ids.tolist())))}.values())
+        chosen = np.sort(nearest)[offset : offset + 3]
         found = table.search("v", query, 3, distinct_by="word", columns=["id"], **EXACT, **options)
         check(found, (ids[chosen], distances[chosen]))
         check(batch.filter(np.equal(batch["query_index"].to_numpy(), number)), (ids[chosen], distances[chosen]))
