@@ -1,7 +1,12 @@
-"""Upserts by key: Pennon's merge, pylance's `merge_insert`, and a Spark join that reads the table."""
+"""Upserts by key: Pennon's merge, pylance's `merge_insert`, and a Spark join that reads the table.
+
+`PENNON_BENCH_STORE=s3://bucket/folder`, with `PENNON_BENCH_STORE_OPTIONS` as JSON, has the table there.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,22 +32,35 @@ NAME_BYTES = 176
 # Keys are multiples, so that some of those merged are new.
 STEP = 4
 NEW = 10
-HEADER = ("rows merged", "updated", "inserted", "Spark's join s", "merge_insert s", "merge s", "times the join")
+HEADER = (
+    "rows merged",
+    "updated",
+    "inserted",
+    "Spark's join s",
+    "merge_insert s",
+    "merge s",
+    "times the join",
+    "read by merge",
+)
+STORE = os.environ.get("PENNON_BENCH_STORE")
+OPTIONS: dict[str, str] | None = json.loads(os.environ.get("PENNON_BENCH_STORE_OPTIONS", "null"))
 
 
 def upsert(choice: Choice) -> None:
     rows, turns = choice.rows or ROWS, choice.turns or TURNS
     say(f"table of {rows:,} rows of about {NAME_BYTES + 20} bytes")
-    uri = write_once(f"upsert-{rows}", SCHEMA, _rows, rows, FRAGMENTS)
+    uri = _table(rows)
     engine = SparkEngine.attach()
     pennon.spark.register(engine.session)
-    if not pennon.open(uri).indices():
-        pennon.open(uri).create_index("id")
-    version = lance.dataset(uri).version
+    if not _opened(uri).indices():
+        _opened(uri).create_index("id")
+    version = _dataset(uri).version
+    stored = sum(file.file_size_bytes or 0 for f in _dataset(uri).get_fragments() for file in f.data_files())
     grid: list[tuple[object, ...]] = []
     for count in (max(10, rows // share) for share in SHARES):
         source = _write_source(rows, count, engine.parallelism)
-        done = pennon.open(uri).merge(_frame(source), on="id", maintain=False)
+        done = _opened(uri).merge(_frame(source), on="id", maintain=False)
+        share = f"{done.work.bytes_read / stored:.2%} of the table's bytes"
         work: dict[str, Callable[[], object]] = {
             "joined": lambda source=source: _run(_joined(uri, source)),
             "merge_insert": lambda source=source: _merge_insert(_restored(uri, version), source),
@@ -50,7 +68,7 @@ def upsert(choice: Choice) -> None:
         }
         _check(uri, version, source, done.rows_updated)
         taken = interleaved(work, turns)
-        grid.append(_compared(count, done.rows_updated, done.rows_inserted, taken))
+        grid.append((*_compared(count, done.rows_updated, done.rows_inserted, taken), share))
         say(", ".join(map(str, grid[-1])))
         _restored(uri, version)
     engine.stop()
@@ -64,32 +82,49 @@ def upsert(choice: Choice) -> None:
     )
 
 
+def _table(rows: int) -> str:
+    """Its address; a table in a store is written again by every run."""
+    if STORE is None:
+        return write_once(f"upsert-{rows}", SCHEMA, _rows, rows, FRAGMENTS)
+    uri, reader = f"{STORE}/upsert-{rows}.lance", pa.RecordBatchReader.from_batches(SCHEMA, _rows(rows))
+    lance.write_dataset(reader, uri, mode="overwrite", max_rows_per_file=-(-rows // FRAGMENTS), storage_options=OPTIONS)
+    return uri
+
+
+def _opened(uri: str) -> pennon.Table:
+    return pennon.open(uri, storage_options=OPTIONS)
+
+
+def _dataset(uri: str) -> lance.LanceDataset:
+    return lance.dataset(uri, storage_options=OPTIONS)
+
+
 def _merged(uri: str, source: str) -> None:
-    pennon.open(uri).merge(_frame(source), on="id", maintain=False)
+    _opened(uri).merge(_frame(source), on="id", maintain=False)
 
 
 def _merge_insert(uri: str, source: str) -> None:
     rows = pq.read_table(source)
-    lance.dataset(uri).merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+    _dataset(uri).merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
 
 def _joined(uri: str, source: str) -> DataFrame:
     frame = _frame(source)
-    table = pennon.spark.read(frame.sparkSession, uri)
+    table = pennon.spark.read(frame.sparkSession, uri, storage_options=OPTIONS)
     return table.join(frame, "id", "left_anti").unionByName(frame)
 
 
 def _check(uri: str, version: int, source: str, updated: int) -> None:
     """pylance changes as many rows."""
     rows = pq.read_table(source)
-    builder = lance.dataset(_restored(uri, version)).merge_insert("id").when_matched_update_all()
+    builder = _dataset(_restored(uri, version)).merge_insert("id").when_matched_update_all()
     found = builder.when_not_matched_insert_all().execute(rows)["num_updated_rows"]
     if found != updated:
         raise AssertionError(f"pylance updates {found} rows, Pennon {updated}")
 
 
 def _restored(uri: str, version: int) -> str:
-    dataset = lance.dataset(uri)
+    dataset = _dataset(uri)
     if dataset.version != version:
         dataset.checkout_version(version).restore()
     return uri

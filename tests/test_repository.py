@@ -197,12 +197,8 @@ def test_only_the_registries_name_a_kind_of_index() -> None:
     """All others ask the registries. The families have packages of their own, and the modules that search for vectors
     and for texts are about one question, not one kind."""
     own = {PACKAGE / room / family for room in ("index", "jobs") for family in FAMILIES}
-    own |= {
-        PACKAGE / "jobs" / "knn_join",
-        PACKAGE / "jobs" / "tune",
-        PACKAGE / "query" / "search",
-        PACKAGE / "query" / "text",
-    }
+    own |= {PACKAGE / "jobs" / name for name in ("knn_join", "near_duplicates", "tune")}
+    own |= {PACKAGE / "query" / "search", PACKAGE / "query" / "text"}
     own.add(PACKAGE / "testing")
     registries = {PACKAGE / room / "registry.py" for room in ("index", "jobs")}
     # They export the options of every type, and the queries of text searches.

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from pennon.engine.progress import ProgressListener
     from pennon.events import Event, EventKind, Subscription, on_event
     from pennon.format.cleanup import Orphan
+    from pennon.format.disk_cache import DiskCacheStatistics
     from pennon.index.bitmap.options import Bitmap, LabelList
     from pennon.index.btree.options import BTree
+    from pennon.index.cache import CacheStatistics, CacheUse
     from pennon.index.inverted.options import Inverted
     from pennon.index.ngram.options import NGram
     from pennon.index.options import IndexOptions
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pennon.jobs.lookup_join.plan import LookupJoinPlan
     from pennon.jobs.maintain import Decision, MaintenancePolicy, MaintenanceReport, MaintenanceStatus
     from pennon.jobs.merge.clauses import Delete, Insert, Update
+    from pennon.jobs.near_duplicates.plan import NearDuplicatesPlan
     from pennon.jobs.optimize.steps import IndexStep, OptimizePlan
     from pennon.jobs.results import IndexResult, Result, RowsResult, TrimResult, UpdateResult
     from pennon.jobs.rows.plan import RowsPlan
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from pennon.query.search.request import SearchOptions, VectorLike
     from pennon.query.text.explain import TextExplanation
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
+    from pennon.query.warm import Warmed, WarmedIndex
     from pennon.table import Table
     from pennon.table import open_table as open
     from pennon.table.frames import Selection
@@ -63,6 +67,8 @@ __all__ = [
     "Bitmap",
     "BloomFilter",
     "BuildPlan",
+    "CacheStatistics",
+    "CacheUse",
     "CatchUpPlan",
     "CleanedOrphans",
     "ColumnOrdering",
@@ -72,6 +78,7 @@ __all__ = [
     "Decision",
     "Delete",
     "DeleteLike",
+    "DiskCacheStatistics",
     "DropPlan",
     "Engine",
     "Event",
@@ -108,6 +115,7 @@ __all__ = [
     "MaintenanceStatus",
     "MatchedLike",
     "NGram",
+    "NearDuplicatesPlan",
     "OnLike",
     "OptimizePlan",
     "Orphan",
@@ -140,6 +148,8 @@ __all__ = [
     "UpdatePlan",
     "UpdateResult",
     "VectorLike",
+    "Warmed",
+    "WarmedIndex",
     "Work",
     "ZoneMap",
     "errors",
@@ -153,6 +163,8 @@ _MODULES = {
     "Bitmap": "pennon.index.bitmap.options",
     "BloomFilter": "pennon.index.zones.options",
     "BuildPlan": "pennon.jobs.kinds",
+    "CacheStatistics": "pennon.index.cache",
+    "CacheUse": "pennon.index.cache",
     "CatchUpPlan": "pennon.jobs.fragment_reuse.catch_up",
     "CleanedOrphans": "pennon.jobs.clean_orphans",
     "ColumnOrdering": "pennon.query.scan.request",
@@ -162,6 +174,7 @@ _MODULES = {
     "Decision": "pennon.jobs.maintain",
     "Delete": "pennon.jobs.merge.clauses",
     "DeleteLike": "pennon.table.merging",
+    "DiskCacheStatistics": "pennon.format.disk_cache",
     "DropPlan": "pennon.jobs.drop_index",
     "Engine": "pennon.engine.engine",
     "Event": "pennon.events",
@@ -198,6 +211,7 @@ _MODULES = {
     "MaintenanceStatus": "pennon.jobs.maintain",
     "MatchedLike": "pennon.table.merging",
     "NGram": "pennon.index.ngram.options",
+    "NearDuplicatesPlan": "pennon.jobs.near_duplicates.plan",
     "OnLike": "pennon.jobs.lookup_join.join",
     "OptimizePlan": "pennon.jobs.optimize.steps",
     "Orphan": "pennon.format.cleanup",
@@ -230,6 +244,8 @@ _MODULES = {
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
     "VectorLike": "pennon.query.search.request",
+    "Warmed": "pennon.query.warm",
+    "WarmedIndex": "pennon.query.warm",
     "Work": "pennon.work",
     "ZoneMap": "pennon.index.zones.options",
     "on_event": "pennon.events",

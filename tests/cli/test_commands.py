@@ -131,6 +131,15 @@ def test_the_life_of_a_vector_index(tmp_path: Path) -> None:
         nearest = run("search", uri, "v", "--vector", source, "--k", "1", "--refine-factor", "9", "--filter", "id > 2")
         assert nearest.output.splitlines()[1].startswith("9 ")
     assert "v_idx" in run("search", uri, "v", "--like", "id = 7", "--explain").output
+    near = run("search", uri, "v", "--like", "id = 7", "--all", "--distance-range", ",0.4", "--output", "json")
+    lengths = np.linalg.norm(vectors, axis=1)
+    expected = np.flatnonzero(1 - vectors @ vectors[7] / lengths / lengths[7] < 0.4).tolist()
+    assert sorted(row["id"] for row in json.loads(near.output)["rows"]) == expected
+    groups = ("--distance-range", "0.2,", "--distinct-by", "id", "--offset", "2", "--k", "3", "--explain")
+    assert (
+        "3 rows after the first 2, one for each id, at" in run("search", uri, "v", "--like", "id = 7", *groups).output
+    )
+    assert "a pair of numbers" in run("search", uri, "v", "--like", "id = 7", "--distance-range", "x").output
     assert json.loads(run("search", uri, "v", "--like", "id = 7", "--analyze", "--output", "json").output)
     for wrong in (("--vector", "[1,"), ("--vector", "@nowhere.npy"), ("--like", "id < 0"), ()):
         refused = run("search", uri, "v", *wrong)

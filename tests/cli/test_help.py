@@ -26,7 +26,7 @@ from pennon.table import Table, open_table
 # Methods of the facade that need no command: they hand out objects of Python's, or are part of another command.
 PYTHON_ONLY = {
     *("refresh", "scan_batches", "search_batch", "search_text_batch", "search_hybrid_batch"),
-    *("dataframe", "where", "select"),
+    *("dataframe", "where", "select", "warm", "cache_statistics"),
 }
 COMMANDS = {
     "catch_up_indices": "catch-up",
@@ -50,6 +50,7 @@ COMMANDS = {
     "plan_trim": "trim",
     "plan_lookup_join": "lookup-join",
     "advise_index": "create-index",
+    "plan_near_duplicates": "near-duplicates",
 }
 CHANGING = {
     *("create-index", "drop-index", "delete", "update", "merge", "optimize", "compact"),

@@ -1,4 +1,4 @@
-"""`pennon knn-join`, `text-join` and `lookup-join`: from a table of queries to a table of what was found."""
+"""`pennon knn-join`, `text-join`, `lookup-join` and `near-duplicates`: tables in, and a table of what was found."""
 
 from __future__ import annotations
 
@@ -119,3 +119,24 @@ def test_rows_with_the_keys_of_another_table(tmp_path: Path) -> None:
     assert "1,000 keys are a large share of 300 rows" in " ".join(shown.stdout.split())
     wrong = run("lookup-join", path, "--on", "nothing", "--queries", asked, "-o", str(tmp_path / "o.parquet"))
     assert (wrong.exit_code, "no column 'nothing'" in wrong.stderr) == (1, True)
+
+
+def test_near_duplicates_of_a_table(uri: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "pairs.parquet")
+    apart = ((VECTORS[:, None] - VECTORS) ** 2).sum(axis=2)
+    expected = set(zip(*(side.tolist() for side in np.nonzero(np.triu(apart <= 1.5, 1))), strict=True))
+    assert len(expected) > 2
+    options = ("--distance", "1.5", "--columns", "id")
+    done = run("near-duplicates", uri, "v", *options, "-o", out, "--output", "json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout) == {"status": "done", "rows": len(expected), "out": out}
+    found = pq.read_table(out)
+    assert set(zip(found["id_a"].to_pylist(), found["id_b"].to_pylist(), strict=True)) == expected
+    grouped = run("near-duplicates", uri, "v", *options, "--groups", "-o", str(tmp_path / "groups.lance"))
+    assert grouped.exit_code == 0, grouped.output
+    rows = lance.dataset(str(tmp_path / "groups.lance")).to_table()
+    assert sorted(rows["id"].to_pylist()) == sorted({row for pair in expected for row in pair})
+    plan = json.loads(run("near-duplicates", uri, "v", *options, "--explain", "--output", "json").stdout)
+    assert (plan["exact"], plan["metric"], plan["rows"]) == (True, "l2", 400)
+    missing = run("near-duplicates", uri, "v", *options)
+    assert (missing.exit_code, "--out" in missing.stderr) == (2, True)

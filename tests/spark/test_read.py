@@ -23,6 +23,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
+from pennon.query.scan import part_size
 from pennon.query.scan import tasks as parts
 from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import Part
@@ -192,6 +193,39 @@ def test_scanned_fragments_are_dealt_out_by_rows(tmp_path: Path) -> None:
         ((6, 7, 8), 300),
         ((9,), 100),
     ]
+
+
+@pytest.mark.parametrize("stable", [False, True])
+def test_large_fragments_are_cut(tmp_path: Path, stable: bool) -> None:
+    """By rows, and by default by bytes of the columns that are read; small fragments are joined."""
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(rows_of(1000, 0), uri, enable_stable_row_ids=stable)
+    for start in (1000, 1010):
+        lance.write_dataset(rows_of(10, start), uri, mode="append")
+    lance.dataset(uri).delete("id >= 200 AND id < 460")
+    dealt = planned(uri, rows_per_partition="250")
+    assert [(part.fragments, part.rows) for part in dealt] == [((0,), 200), ((0,), 207), ((0,), 333), ((1, 2), 20)]
+    for filter_, expected in ((None, 760), ("k > 10", None)):
+        request = ScanRequest(filter_, ("id",))
+        snapshot = Snapshot.open(Location.of(uri))
+        cut = parts.plan_parts(Catalog.read(snapshot, SHARED_CACHE), request, 250)
+        assert len(cut) == 4
+        read = [batch for part in cut for batch in parts.read_part(snapshot.pin(), part, request)]
+        ids = sorted(pa.Table.from_batches(read)["id"].to_pylist())
+        assert ids == (full_scan(uri, filter_) if filter_ else sorted(lance.dataset(uri).to_table()["id"].to_pylist()))
+        assert expected in (None, len(ids))
+
+
+def test_wide_rows_make_smaller_partitions(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(300 * 4096, dtype=np.float32)), 4096)
+    lance.write_dataset(pa.table({"id": range(300), "v": vectors, "s": ["x" * 900] * 300}), uri)
+    snapshot = Snapshot.open(Location.of(uri))
+    assert part_size.row_bytes(snapshot, ["id"]) == 8
+    assert part_size.row_bytes(snapshot, ["id", "v"]) == 8 + 4 * 4096
+    assert part_size.rows_of_parts(snapshot, ["id"]) == (1 << 18, 1 << 20)
+    assert part_size.rows_of_parts(snapshot, None)[0] <= (128 << 20) // (4 * 4096)
+    assert part_size.rows_of_parts(snapshot, None, 7) == (7, 10)
 
 
 @pytest.mark.parametrize("history", ["partial", "deferred", "stable"])

@@ -98,6 +98,16 @@ def test_text_and_hybrid_searches(spark: SparkSession, uri: str, vectors: np.nda
     ]
 
 
+def test_bounds_and_all_rows_within_them(spark: SparkSession, uri: str, vectors: np.ndarray) -> None:
+    distances = np.sort(((vectors - vectors[3]) ** 2).sum(axis=1))
+    lower, upper = (float(distances[at] + distances[at + 1]) / 2 for at in (2, 9))
+    bounded = f"pennon_search('{uri}', 'v', {array(vectors[3])}, columns => array('id'), distance_range => "
+    first = spark.sql(f"SELECT id FROM {bounded} array({lower}, {upper}), k => 2, offset => 1)").collect()
+    assert [row.id for row in first] == nearest(vectors, vectors[3], 6)[4:6]
+    every = spark.sql(f"SELECT id FROM {bounded} array(NULL, {upper}), k => NULL)").collect()
+    assert [row.id for row in every] == nearest(vectors, vectors[3], 10)
+
+
 def test_a_search_for_every_row_of_a_query(spark: SparkSession, uri: str, vectors: np.ndarray) -> None:
     found = spark.sql(
         f"""SELECT q.id AS q, near.id AS id

@@ -55,6 +55,9 @@ class ToySegment:
     def describe(self) -> Description:
         return Description((("rows", str(len(self.ids))),))
 
+    def warm(self) -> Iterator[None]:
+        yield
+
     def search(self, condition: Condition) -> RowSet:
         assert isinstance(condition, ColumnRanges)
         found = ~self.present if condition.nulls else np.zeros(len(self.ids), dtype=np.bool_)

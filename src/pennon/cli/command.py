@@ -12,7 +12,7 @@ import click
 from pennon.cli.errors import PlainErrors, settings_of
 
 EXIT_CODES = "Exit codes: 0 done, 1 error or finding, 2 usage, 75 try again, 130 interrupted."
-LABEL, NAME = 8, 14
+LABEL, NAME = 8, 15
 
 
 class Verb(click.Command):

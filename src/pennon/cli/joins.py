@@ -14,6 +14,7 @@ from pennon.cli.command import verb
 from pennon.cli.completion import complete_address, complete_column, complete_index
 from pennon.cli.errors import settings_of
 from pennon.cli.options import names, on_table, output_option
+from pennon.cli.shape_options import shape_options
 from pennon.cli.text import options_of_words, text_columns
 from pennon.engine import require_spark
 from pennon.engine.failures import task_failed
@@ -63,11 +64,11 @@ def join_options(ways: Sequence[str], columns: str) -> Callable[[Callable[..., N
 @click.option("--query-column", help="Its column of vectors.  [default: COLUMN]")
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors of each row.")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
-@click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
-@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20]")
+@click.option("--nprobes", type=int, help="Partitions to look at.  [default: chosen, more where they hold too little]")
+@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20 to 100]")
 @click.option("--maximum-nprobes", type=int, help="Partitions to look at while answers are missing.  [default: all]")
 @click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
-@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
+@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k, at least 50]")
 @click.option(
     "--prefilter/--no-prefilter",
     default=True,
@@ -76,6 +77,7 @@ def join_options(ways: Sequence[str], columns: str) -> Callable[[Callable[..., N
 )
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: chosen]")
 @click.option("--recall", type=float, help="Share of the neighbors to find; sets the index, --nprobes and so on.")
+@shape_options
 def knn_join(
     table: Table,
     column: str,
@@ -189,19 +191,25 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _join(table: Table, name: str, queries: str, out: str, output: str, join: Callable[[DataFrame], DataFrame]) -> None:
     """Read the other table, join it, and write the result."""
+    storage = settings_of().storage
+    if not queries.endswith(PARQUET) and not _taken(out):
+        open_table(queries, storage_options=storage)  # what is wrong with it is reported better here than through Spark
+    write_frame(table, name, out, output, lambda session: join(_read(session, queries, storage)))
+
+
+def write_frame(table: Table, name: str, out: str, output: str, make: Callable[[SparkSession], DataFrame]) -> None:
+    """Write the rows of a DataFrame to a new table, or to Parquet files, and print their number."""
     engine = require_spark(table.engine, name)
     storage = settings_of().storage
-    if not out.endswith(PARQUET) and find_table(Location.of(out, storage)) is not None:
+    if _taken(out):
         raise InvalidArgument(f"there is a table at {out} already", "Name another place with -o")
-    if not queries.endswith(PARQUET):
-        open_table(queries, storage_options=storage)  # what is wrong with it is reported better here than through Spark
     # PySpark warns about new versions of pandas, though only Arrow is used.
     warnings.filterwarnings("ignore", ".*pandas", FutureWarning)
-    joined = join(_read(engine.session, queries, storage))
+    frame = make(engine.session)
     stage = name.replace("-", " ")
     try:
         with engine.stage(stage):
-            rows = _write(engine.session, joined, out, storage)
+            rows = _write(engine.session, frame, out, storage)
     except PennonError:
         raise
     except Exception as error:
@@ -210,6 +218,10 @@ def _join(table: Table, name: str, queries: str, out: str, output: str, join: Ca
     render.print_json(done) if output == "json" else render.console.print(
         f"{rows:,} rows written to {redact_address(out)}"
     )
+
+
+def _taken(out: str) -> bool:
+    return not out.endswith(PARQUET) and find_table(Location.of(out, settings_of().storage)) is not None
 
 
 def _read(spark: SparkSession, uri: str, storage: dict[str, str]) -> DataFrame:

@@ -54,11 +54,12 @@ main.add_purpose(
     ListedVerb("joins", "knn-join", "Find the nearest rows for every row of another table."),
     ListedVerb("joins", "lookup-join", "Find the rows that have the keys of another table."),
     ListedVerb("joins", "text-join", "Find the best matches for every text of another table."),
+    ListedVerb("duplicates", "near-duplicates", "Find rows whose vectors are nearly the same."),
 )
 main.add_purpose(
     "Maintain",
     ListedVerb("maintain", "optimize", "Cover new fragments and merge segments of indices."),
-    ListedVerb("maintain", "compact", "Join small fragments, drop deleted rows; indices follow."),
+    ListedVerb("maintain", "compact", "Join fragments, drop deleted rows; indices follow."),
     ListedVerb("cleanup", "catch-up", "Rewrite index files that compactions left behind."),
     ListedVerb("cleanup", "trim", "Forget compactions that no index file needs to follow."),
     ListedVerb("cleanup", "clean-orphans", "Delete old files that no version names."),

@@ -11,6 +11,7 @@ from pennon.cli.command import verb
 from pennon.cli.completion import complete_column, complete_index
 from pennon.cli.options import names, names_or_expressions, numbers, on_table, orderings, output_option
 from pennon.cli.query_vector import query_vector
+from pennon.cli.shape_options import shape_options
 from pennon.table import Table
 
 SCREEN_ROWS = 50
@@ -88,11 +89,11 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
 @click.option("--like", metavar="FILTER", help="Take the vector of the first row this selects.")
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors to find.")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
-@click.option("--nprobes", type=int, help="Partitions to look at.  [default: 20, more where they hold too little]")
-@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20]")
+@click.option("--nprobes", type=int, help="Partitions to look at.  [default: chosen, more where they hold too little]")
+@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20 to 100]")
 @click.option("--maximum-nprobes", type=int, help="Partitions to look at while answers are missing.  [default: all]")
 @click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
-@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k]")
+@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k, at least 50]")
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
 @click.option(
     "--prefilter/--no-prefilter",
@@ -103,6 +104,7 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all but COLUMN]")
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: chosen]")
 @click.option("--recall", type=float, help="Share of the neighbors to find; sets the index, --nprobes and so on.")
+@shape_options
 @click.option("--explain", "explained", is_flag=True, help="Show how it would be done, and stop.")
 @click.option("--analyze", is_flag=True, help="Show how it was done.")
 @output_option
@@ -111,7 +113,7 @@ def search(
     column: str,
     vector: str | None,
     like: str | None,
-    k: int,
+    k: int | None,
     filter_: str | None,
     columns: str | None,
     explained: bool,

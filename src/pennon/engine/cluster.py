@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
     from pennon.engine.progress import ProgressListener
 
+# Spark counts up to here in a fraction of a second, and never broadcasts a frame of this size.
+MOST_COUNTED = 1 << 28
+
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -72,11 +75,16 @@ class Cluster:
         with spark_errors_translated():
             return self._spark.conf.get(key, default) or default
 
-    def numbers(self, count: int) -> DataFrame:
-        """The numbers from 0, one in each partition."""
+    def numbers(self, count: int, rows: int = 0) -> DataFrame:
+        """The numbers from 0, one in each partition. `rows` are those that will come of them: Spark derives the size of
+        a frame from that of its source, and broadcasts in joins what it takes to be small."""
         with spark_errors_translated():
             check_running(self._spark)
-            return self._block_session.range(0, count, 1, count)
+            step = -(-min(rows, MOST_COUNTED) // count)
+            if step <= 1:
+                return self._block_session.range(0, count, 1, count)
+            counted = self._block_session.range(0, count * step, 1, count)
+            return counted.where(f"id % {step} = 0").selectExpr(f"id DIV {step} AS id")
 
     @cached_property
     def _block_session(self) -> SparkSession:

@@ -130,20 +130,24 @@ class SparkEngine:
             mapped.append(report)
         return Exchanged(mapped, values)
 
-    def numbers(self, count: int) -> DataFrame:
-        """A frame of the numbers from 0, one in each partition."""
-        return self._cluster.numbers(count)
+    def numbers(self, count: int, rows: int = 0) -> DataFrame:
+        """A frame of the numbers from 0, one in each partition, whose size Spark takes to be that of `rows` rows."""
+        return self._cluster.numbers(count, rows)
 
     def apply(self, frame: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
         """Apply a function of `frames` to every partition of a frame, lazily."""
         return self._cluster.apply(frame, function, schema)
 
     def apply_to_tasks(
-        self, function: Callable[[T], Iterator[pa.RecordBatch]], tasks: Sequence[T], schema: StructType | str
+        self,
+        function: Callable[[T], Iterator[pa.RecordBatch]],
+        tasks: Sequence[T],
+        schema: StructType | str,
+        rows: int = 0,
     ) -> DataFrame:
-        """The rows that a function returns for tasks, each in a partition of its own, lazily."""
+        """The rows that a function returns for tasks, about `rows`, each task in a partition of its own, lazily."""
         run = MapTasks(function, [dumps(task) for task in tasks])
-        return self._cluster.apply(self._cluster.numbers(max(1, len(tasks))), run, schema)
+        return self._cluster.apply(self._cluster.numbers(max(1, len(tasks)), rows), run, schema)
 
     def deliver(
         self,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 import pyarrow as pa
 from lance.file import ReaderResults
 
-from pennon.errors import DamagedFile, PennonError
+from pennon.errors import DamagedFile, PennonError, StoreUnavailable
 from pennon.format.failures import answering, store_failure
 from pennon.format.index_metadata import IndexFile
-from pennon.format.store import Store
+from pennon.format.store import Location, Store, open_store
 
 READ_BATCH = 1 << 17
+
+R = TypeVar("R")
 
 
 @dataclass
@@ -61,8 +65,38 @@ class LanceFile:
         columns: list[str] | None = None,
     ) -> None:
         self.where = store.describe(path)
-        self._store, self._path = store, path
         self._reading = Lock()
+        self._origin: tuple[Store, str, int | None, list[str] | None] | None = store, path, size_bytes, columns
+        copy = store.cached_copy(path, size_bytes)
+        if copy is None or not self._open_copy(copy, size_bytes, columns):
+            self._open_origin()
+
+    def _open_copy(self, copy: Path, size_bytes: int | None, columns: list[str] | None) -> bool:
+        """Open a copy in the disk cache instead; False if another process has just deleted it."""
+        try:
+            self._open(open_store(Location.of(str(copy.parent))), copy.name, size_bytes, columns)
+        except (DamagedFile, StoreUnavailable):
+            return False
+        return True
+
+    def _open_origin(self) -> None:
+        if self._origin is not None:
+            origin, self._origin = self._origin, None
+            self._open(*origin)
+            _count(files=1)
+
+    def _from_copy_or_origin(self, read: Callable[[], R]) -> R:
+        """A copy may be damaged after it was verified, and while it is open: then the file itself is read."""
+        try:
+            return read()
+        except DamagedFile:
+            if self._origin is None:
+                raise
+        self._open_origin()
+        return read()
+
+    def _open(self, store: Store, path: str, size_bytes: int | None, columns: list[str] | None) -> None:
+        self._store, self._path = store, path
         with _damage(self.where):
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
@@ -75,13 +109,15 @@ class LanceFile:
             self._buffers = [(buffer.position, buffer.size) for buffer in metadata.global_buffers]
         self.schema = schema.remove_metadata()
         self.metadata = {k.decode(): v.decode("utf-8", "replace") for k, v in (schema.metadata or {}).items()}
-        _count(files=1)
 
     def read(self, start: int = 0, count: int | None = None) -> pa.Table:
         count = self.num_rows - start if count is None else count
         _count(reads=1, rows=count)
         if count == 0:
             return self.schema.empty_table()
+        return self._from_copy_or_origin(lambda: self._read(start, count))
+
+    def _read(self, start: int, count: int) -> pa.Table:
         with _damage(self.where):
             table = self._results(start, count, min(count, READ_BATCH)).to_table()
         if table.num_rows != count:
@@ -93,6 +129,9 @@ class LanceFile:
         _count(reads=1, rows=len(rows))
         if not rows:
             return self.schema.empty_table()
+        return self._from_copy_or_origin(lambda: self._take(rows))
+
+    def _take(self, rows: Sequence[int]) -> pa.Table:
         with _damage(self.where):
             with self._reading:
                 results = self._reader.take_rows(list(rows))
@@ -110,7 +149,7 @@ class LanceFile:
         _count(reads=1)
         if not 0 <= number < len(self._buffers):
             raise DamagedFile(f"{self.where} has {len(self._buffers)} global buffers, but no number {number}")
-        return self._store.read_range(self._path, *self._buffers[number])
+        return self._from_copy_or_origin(lambda: self._store.read_range(self._path, *self._buffers[number]))
 
     @property
     def last_buffer(self) -> int:

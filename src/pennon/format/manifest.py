@@ -47,7 +47,8 @@ class DeletionFile:
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """A horizontal slice of the table. `field_files` names the data file that holds each field id; lists and structs
-    are not in it, only what is below them. `was_replaced` if a column is in a newer file than at first."""
+    are not in it, only what is below them. `was_replaced` if a column is in a newer file than at first. `file_bytes` is
+    the size of its data files, 0 if a writer did not record it."""
 
     id: int
     physical_rows: int
@@ -55,6 +56,7 @@ class Fragment:
     field_files: Mapping[int, str] = field(repr=False)
     inline_row_ids: bytes | None = field(default=None, repr=False)
     was_replaced: bool = False
+    file_bytes: int = 0
 
     @property
     def num_deleted_rows(self) -> int:
@@ -248,4 +250,5 @@ def _fragment(proto: pb.DataFragment, where: str) -> Fragment:
     # A negative id marks a column of the file that a newer file replaces.
     field_files = {f: file.path for file in proto.files for f in file.fields if f >= 0}
     replaced = any(f < 0 for file in proto.files for f in file.fields)
-    return Fragment(proto.id, proto.physical_rows, deletion, field_files, proto.inline_row_ids or None, replaced)
+    size = sum(file.size_bytes for file in proto.files)
+    return Fragment(proto.id, proto.physical_rows, deletion, field_files, proto.inline_row_ids or None, replaced, size)

@@ -16,12 +16,14 @@ from urllib.parse import unquote, urlparse
 from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
 
 from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError
+from pennon.format.disk_cache import DiskCache, disk_cache
 from pennon.format.failures import answering, first_line, store_failure
 from pennon.format.footer import check_footer
 from pennon.secrets import redact_address, redact_exception, register_secrets
 
 P = ParamSpec("P")
 R = TypeVar("R")
+INDEX_DIRECTORY = "_indices/"
 # Around the root of another table, in a path of one of its files. No file has it in its name.
 _ROOT_MARK = "\0"
 
@@ -38,12 +40,13 @@ class Location:
 
     uri: str
     options: tuple[tuple[str, str], ...] = ()
+    disk_cache: str | None = None  # a directory for copies of index files
 
     @classmethod
-    def of(cls, uri: str, storage_options: Mapping[str, str] | None = None) -> Location:
+    def of(cls, uri: str, storage_options: Mapping[str, str] | None = None, disk_cache: str | None = None) -> Location:
         # Tasks, and this process after a change of directory, find a relative path elsewhere or not at all.
         absolute = uri if urlparse(uri).scheme else str(Path(uri).absolute())
-        return cls(absolute, tuple(sorted((storage_options or {}).items())))
+        return cls(absolute, tuple(sorted((storage_options or {}).items())), disk_cache)
 
     @property
     def storage_options(self) -> dict[str, str] | None:
@@ -56,9 +59,9 @@ class Location:
     def __repr__(self) -> str:
         return f"Location({self.shown!r})"
 
-    def __reduce__(self) -> tuple[type[Location], tuple[str, tuple[tuple[str, str], ...]]]:
+    def __reduce__(self) -> tuple[type[Location], tuple[str, tuple[tuple[str, str], ...], str | None]]:
         # By way of the constructor, so that executors know what to hide.
-        return Location, (self.uri, self.options)
+        return Location, (self.uri, self.options, self.disk_cache)
 
     def __post_init__(self) -> None:
         register_secrets(self.uri, dict(self.options))
@@ -226,6 +229,36 @@ class Store:
                 there.rmdir()
         return removed
 
+    @property
+    def disk_cache(self) -> DiskCache | None:
+        """Where copies of index files are kept, if anywhere."""
+        return disk_cache(self.location.disk_cache, self.is_local)
+
+    @_in_any_table
+    def cached_copy(self, path: str, size_bytes: int | None) -> Path | None:
+        """A copy of an index file in the disk cache, which is made if there is none; None without such a cache, and for
+        files that it does not hold. Everything that goes wrong here goes wrong again, and is reported, where the file
+        is read."""
+        cache = self.disk_cache
+        if cache is None or not size_bytes or not path.startswith(INDEX_DIRECTORY):
+            return None
+        # No credentials, but what distinguishes stores that have buckets of the same name.
+        where = [value for key, value in self.location.options if "endpoint" in key or "account_name" in key]
+        identity = "\0".join([self.location.shown.rstrip("/"), *where, path])
+        return cache.copy_of(identity, size_bytes, lambda copy: self._fetch(path, copy))
+
+    def _fetch(self, path: str, copy: str) -> None:
+        try:
+            if self._root is not None:
+                shutil.copyfile(self._root / path, copy)
+            else:
+                self._session.download_file(path, copy)
+        except OSError:
+            raise
+        except Exception as error:
+            redact_exception(error)
+            raise OSError(first_line(error)) from error
+
     @_in_any_table
     def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
         with answering(self.describe(path)):
@@ -240,7 +273,7 @@ class Store:
         if not path.startswith(_ROOT_MARK):
             return self, path
         _, root, inside = path.split(_ROOT_MARK, 2)
-        return open_store(Location(root, self.location.options)), inside
+        return open_store(Location(root, self.location.options, self.location.disk_cache)), inside
 
     def _own(self, path: str) -> str:
         if path.startswith(_ROOT_MARK):

@@ -59,15 +59,16 @@ class Digester:
         return digester
 
     def add(self, arrays: Sequence[pa.Array]) -> None:
-        columns = [_column(array) for array in arrays]
-        at, rows = 0, len(arrays[0]) if arrays else 0
-        while at < rows:
-            if not self._left and (pages := self._whole_pages(columns, rows - at)):
+        self._add([_column(array) for array in arrays], 0, len(arrays[0]) if arrays else 0)
+
+    def _add(self, columns: Sequence[_Column], at: int, stop: int) -> None:
+        while at < stop:
+            if not self._left and (pages := self._whole_pages(columns, stop - at)):
                 at += self._add_pages(columns, at, pages)
                 continue
             while not self._left:
                 self._begin()
-            count = min(self._left, rows - at)
+            count = min(self._left, stop - at)
             self._found[-1] = (self._found[-1] + self._sum(columns, at, count)) & _MASK
             self._left -= count
             self._place += count
@@ -121,6 +122,12 @@ def digests_of(arrays: Sequence[pa.Array], lengths: Iterable[int]) -> Digests:
     return digester.finish()
 
 
+def digests_of_slices(arrays: Sequence[pa.Array], slices: Iterable[tuple[int, int]]) -> Digests:
+    """The digests of some slices [start, stop) of rows that are all in memory."""
+    columns = [_column(array) for array in arrays]
+    return np.array([_digest(columns, start, stop) for start, stop in slices], dtype=np.uint64)
+
+
 def chunks_of(table: pa.Table | pa.RecordBatch) -> Iterator[list[pa.Array]]:
     """The columns of a table, piece by piece."""
     batches = table.to_batches() if isinstance(table, pa.Table) else [table]
@@ -142,6 +149,12 @@ def _weights(bits: int, stream: int) -> Words:
     words |= np.uint64(1)
     words.flags.writeable = False
     return words
+
+
+def _digest(columns: Sequence[_Column], start: int, stop: int) -> int:
+    digester = Digester([stop - start])
+    digester._add(columns, start, stop)  # pyright: ignore[reportPrivateUsage]
+    return int(digester.finish()[0])
 
 
 def _column(array: pa.Array) -> _Column:

@@ -15,6 +15,7 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_set import RowSet
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
+from pennon.index.arrays import Int64s
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import Condition
 from pennon.index.description import Description
@@ -71,6 +72,11 @@ class OpenSegment(Protocol):
         """The description for the report, from data that is read when a segment is opened."""
         ...
 
+    def warm(self) -> Iterator[None]:
+        """Load what queries read into the cache, piece by piece: a caller may stop in between. May raise
+        DamagedFile."""
+        ...
+
 
 class FilterSegment(OpenSegment, Protocol):
     """An opened segment that answers conditions on one column. Callers pass only conditions that its kind answers."""
@@ -91,6 +97,17 @@ class SpreadSegment(Protocol):
 
     def spread(self, most: int) -> pa.Array:
         """At most that many of its values, ascending, with about as many rows between each and the next."""
+        ...
+
+
+@runtime_checkable
+class PointSegment(Protocol):
+    """An opened segment that finds the rows of single values, and which value each of them has."""
+
+    def find(self, values: pa.Array) -> Iterator[tuple[Int64s, Addresses]]:
+        """Positions of values, and the stored ids of their rows, remapped by the Fragment Reuse Index, as for
+        `FilterSegment.search`. Values are ascending in the order of the index, each once, without NULLs. May raise
+        DamagedFile."""
         ...
 
 

@@ -182,6 +182,14 @@ def same_value(left: pa.Scalar, right: pa.Scalar) -> bool:
     return left.equals(right)
 
 
+def same_values(left: pa.Array, right: pa.Array) -> bool:
+    """Whether two arrays of one type, without NULLs, are equal to the bit."""
+    left_keys, right_keys = fixed_keys(left), fixed_keys(right)
+    if left_keys is None or right_keys is None:
+        return left.equals(right)
+    return np.array_equal(left_keys, right_keys)
+
+
 def argsort_keys(keys: npt.NDArray[Any]) -> Indices:
     """Sort integers by packing each with its position into one word: numpy sorts plain words several times faster
     than it sorts indirectly."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pennon.engine import DataFrame
 
 
-def dataframe(engine: SparkEngine, catalog: Catalog, request: ScanRequest, rows_per_partition: int) -> DataFrame:
+def dataframe(engine: SparkEngine, catalog: Catalog, request: ScanRequest, rows_per_partition: int | None) -> DataFrame:
     """A lazy DataFrame over one version, with one partition for each part of the scan.
 
     Raises:
@@ -37,7 +37,7 @@ def dataframe(engine: SparkEngine, catalog: Catalog, request: ScanRequest, rows_
     except ValueError as error:
         raise UnsupportedColumn(f"Spark has no type for column {error}", "Name the columns to return") from error
     read = _ReadParts(catalog.snapshot.pin(), request, tuple(parts), schema)
-    return engine.apply(engine.numbers(max(1, len(parts))), MapRows(read), columns)
+    return engine.apply(engine.numbers(max(1, len(parts)), sum(part.rows for part in parts)), MapRows(read), columns)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ from pennon.errors import InvalidArgument
 from pennon.format.appended import Updates
 from pennon.format.store import Location
 from pennon.format.streamed_batches import UnknownBatch
-from pennon.query.scan.tasks import ROWS_PER_PART
 from pennon.wording import did_you_mean
 
 ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
@@ -52,7 +51,7 @@ class ReadOptions:
     with_row_id: bool = False
     with_row_address: bool = False
     batch_size: int | None = None
-    rows_per_partition: int = ROWS_PER_PART
+    rows_per_partition: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,15 @@ class StreamReadOptions:
     on_update: Updates = Updates.FAIL
 
 
+# Options of other formats, and what to do instead.
+OF_OTHERS = {
+    "partitionoverwritemode": "a table has no partitions. Write the rows of some keys with table.merge",
+    "replacewhere": "Use table.merge with when_not_matched_by_source=pennon.Delete(condition)",
+    "mergeschema": "Add columns with pylance's add_columns, then append",
+    "overwriteschema": 'mode("overwrite") always takes the columns of the rows',
+}
+
+
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     """Options of writes are ignored, because a view or a table of Spark has both."""
     location = _location(options)
@@ -97,7 +105,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         with_row_id=_flag(options, "with_row_id"),
         with_row_address=_flag(options, "with_row_address"),
         batch_size=_number(options, "batch_size"),
-        rows_per_partition=_number(options, "rows_per_partition") or ROWS_PER_PART,
+        rows_per_partition=_number(options, "rows_per_partition"),
     )
 
 
@@ -163,6 +171,8 @@ def _location(options: Mapping[str, str]) -> Location:
             "Use the option filter, or table.dataframe(filter=...)",
         )
     for name in options:
+        if name.lower() in OF_OTHERS:
+            raise InvalidArgument(f"there is no option {name!r}", OF_OTHERS[name.lower()])
         if name not in (*known, *SPARK_STREAM) and not name.startswith(STORAGE):
             raise InvalidArgument(f"there is no option {name!r}", did_you_mean(name, (*known, f"{STORAGE}<key>")))
     if not options.get("path"):

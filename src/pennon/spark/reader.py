@@ -39,7 +39,7 @@ class ReadPlan:
     schema: pa.Schema  # of the columns to read, including metadata columns, in the table's types
     filter: str | None
     batch_size: int | None
-    rows_per_partition: int
+    rows_per_partition: int | None
 
     @property
     def request(self) -> ScanRequest:

@@ -19,7 +19,7 @@ from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.query.scan.explain import Explanation
 from pennon.query.scan.explain import explain as explain_scan
 from pennon.query.scan.request import ScanRequest, column_names
-from pennon.query.scan.tasks import ROWS_PER_PART, Part, plan_parts
+from pennon.query.scan.tasks import Part, plan_parts
 from pennon.spark.options import SECRET_STORAGE
 from pennon.spark.source import PennonSource
 from pennon.spark.sql.registry import table_functions
@@ -92,7 +92,7 @@ def read(
         with_row_id: add the column `_rowid`.
         with_row_address: add the column `_rowaddr`.
         batch_size: rows that a task reads at a time.
-        rows_per_partition: rows that a partition of the DataFrame has.
+        rows_per_partition: rows that a partition of the DataFrame has. Default: at most 262,144, and about 128 MiB.
         storage_options: credentials and settings of the store, as pylance takes them.
 
     Returns:
@@ -151,7 +151,7 @@ def explain(
     filter: str | None = None,
     *,
     version: int | None = None,
-    rows_per_partition: int = ROWS_PER_PART,
+    rows_per_partition: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> ReadExplanation:
     """How the data source would read the rows of a filter: by which indices, how many fragments and rows, in which
@@ -161,7 +161,7 @@ def explain(
         uri: a path, or the address in an object store.
         filter: SQL text. Default: every row.
         version: the version to read. Default: the newest.
-        rows_per_partition: rows that a partition of the DataFrame has.
+        rows_per_partition: rows that a partition of the DataFrame has. Default: at most 262,144, and about 128 MiB.
         storage_options: credentials and settings of the store, as pylance takes them.
 
     Returns:

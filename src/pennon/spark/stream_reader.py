@@ -13,6 +13,7 @@ from pennon.errors import InvalidArgument
 from pennon.format.appended import Added, added_rows, all_rows
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.format.store import open_store
+from pennon.query.scan.part_size import ROWS_PER_PART
 from pennon.query.scan.request import METADATA_COLUMNS
 from pennon.query.scan.tasks import Part, read_part
 from pennon.spark.errors import without_traceback
@@ -118,8 +119,9 @@ class PennonStreamReader(DataSourceStreamReader, _AvailableNow):
     def _partitions(self, version: int, fragments: tuple[tuple[int, int], ...]) -> Iterator[InputPartition]:
         pin = replace(self.plan.pin, version=version)
         chosen, rows = list[int](), 0
+        most = self.plan.rows_per_partition or ROWS_PER_PART
         for fragment, more in fragments:
-            if chosen and rows + more > self.plan.rows_per_partition:
+            if chosen and rows + more > most:
                 yield StreamPartition(pin, Part(tuple(chosen), rows))
                 chosen, rows = [], 0
             chosen.append(fragment)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pennon.engine import ProgressListener, choose_engine, choose_listener
@@ -12,6 +13,8 @@ from pennon.format.store import Location
 from pennon.index.threads import one_core
 from pennon.table.arguments import address_of, check_whole_numbers, storage_of
 from pennon.table.building import BuildVerbs
+from pennon.table.caches import CacheVerbs
+from pennon.table.duplicates import DuplicateVerbs
 from pennon.table.frames import FrameVerbs
 from pennon.table.lookups import LookupVerbs
 from pennon.table.maintenance import MaintenanceVerbs
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Table", "open_table"]
 
 
-class Table(BuildVerbs, MaintenanceVerbs, MergeVerbs, FrameVerbs, LookupVerbs, TuneVerbs):
+class Table(BuildVerbs, MaintenanceVerbs, MergeVerbs, FrameVerbs, LookupVerbs, DuplicateVerbs, TuneVerbs, CacheVerbs):
     """A Lance table at one version: its indices are built, maintained and queried through it.
 
     Verbs that commit move the handle to what they committed; `refresh()` moves it to the newest version. Every verb
@@ -41,6 +44,7 @@ def open_table(
     spark: SparkSession | None = None,
     engine: str | None = None,
     progress: ProgressListener | bool | None = None,
+    disk_cache: str | os.PathLike[str] | None = None,
 ) -> Table:
     """Open a Lance table. Starts nothing: a Spark session is looked for when a verb needs one.
 
@@ -53,6 +57,8 @@ def open_table(
             PENNON_ENGINE of the environment, else Spark.
         progress: receives the progress of jobs; True shows it on the error stream, False does not. Default: shown in
             notebooks and at a Python prompt, not in scripts.
+        disk_cache: a directory on this machine for copies of index files, which all its processes share. Default:
+            PENNON_DISK_CACHE of the environment for tables in an object store, else none.
 
     Returns:
         A handle on that version.
@@ -64,6 +70,7 @@ def open_table(
         InvalidArgument: an argument of another type.
     """
     check_whole_numbers(1, version=version)
-    location = Location.of(address_of(uri), storage_of(storage_options))
+    cached = None if disk_cache is None else str(Path(address_of(disk_cache)).absolute())
+    location = Location.of(address_of(uri), storage_of(storage_options), cached)
     chosen = choose_engine(engine, spark, progress=choose_listener(progress), around=one_core)
     return Table(Snapshot.open(location, version), chosen)

@@ -19,6 +19,7 @@ from pennon.jobs.update_column import ColumnUpdate, count_update, update_column
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.table.arguments import check_flags, check_texts
 from pennon.table.handle import TableHandle
+from pennon.table.verbs import runs_jobs
 
 
 class ChangeVerbs(TableHandle):
@@ -43,6 +44,7 @@ class ChangeVerbs(TableHandle):
     @overload
     def delete(self, filter: FilterLike, *, dry_run: bool) -> RowsResult[RowsPlan] | RowsPlan: ...
 
+    @runs_jobs()
     def delete(self, filter: FilterLike, *, dry_run: bool = False) -> RowsResult[RowsPlan] | RowsPlan:
         """Delete the rows that a filter selects, found through indices. Indices need no change: deleted rows are left
         out of every answer. Older versions of the table still have them.
@@ -114,6 +116,7 @@ class ChangeVerbs(TableHandle):
         dry_run: bool,
     ) -> RowsResult[RowsPlan] | RowsPlan: ...
 
+    @runs_jobs()
     def update(
         self,
         values: Mapping[str, str],

@@ -14,7 +14,6 @@ from pennon.query.filter.reading import FilterLike, conjunction, filter_text
 from pennon.query.scan.execute import parse
 from pennon.query.scan.explain import Explanation
 from pennon.query.scan.request import ScanOptions, column_names
-from pennon.query.scan.tasks import ROWS_PER_PART
 from pennon.table.arguments import check_flags, check_whole_numbers
 from pennon.table.queries import QueryVerbs
 
@@ -40,7 +39,8 @@ class FrameVerbs(QueryVerbs):
             columns: names of columns. Default: all.
             with_row_id: add the column `_rowid`.
             with_row_address: add the column `_rowaddr`.
-            rows_per_partition: rows that a partition of the DataFrame has. Default: 262,144.
+            rows_per_partition: rows that a partition of the DataFrame has. Default: at most 262,144, and about
+                128 MiB.
 
         Returns:
             A lazy DataFrame with a partition for each part of the scan.
@@ -58,7 +58,7 @@ class FrameVerbs(QueryVerbs):
         if request.expressions is not None:
             raise InvalidArgument("columns must be names", "Compute others from the DataFrame, with selectExpr")
         request = replace(request, with_row_id=with_row_id, with_row_address=with_row_address)
-        return dataframe(engine, self._indices(), request, rows_per_partition or ROWS_PER_PART)
+        return dataframe(engine, self._indices(), request, rows_per_partition)
 
     def where(self, filter: FilterLike) -> Selection:
         """The rows that a filter selects, to be narrowed further and then read in one of several ways.
@@ -142,7 +142,8 @@ class Selection:
         Args:
             with_row_id: add the column `_rowid`.
             with_row_address: add the column `_rowaddr`.
-            rows_per_partition: rows that a partition of the DataFrame has. Default: 262,144.
+            rows_per_partition: rows that a partition of the DataFrame has. Default: at most 262,144, and about
+                128 MiB.
 
         Returns:
             A lazy DataFrame.

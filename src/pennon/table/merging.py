@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, overload
 
 import pyarrow as pa
 
@@ -16,11 +16,19 @@ from pennon.jobs.rows.plan import RowsPlan
 from pennon.jobs.shared.budget import task_memory
 from pennon.table.arguments import check_flags
 from pennon.table.changing import ChangeVerbs
+from pennon.table.verbs import runs_jobs
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
 
-SourceLike: TypeAlias = "DataFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
+
+class ArrowStream(Protocol):
+    """A frame of pandas, Polars or another library that exports its rows as an Arrow stream."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+SourceLike: TypeAlias = "DataFrame | ArrowStream | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 MatchedLike = str | Matched | Sequence[str | Matched] | None
 InsertLike = str | Insert | Sequence[str | Insert] | None
 DeleteLike = str | Delete | Sequence[str | Delete] | None
@@ -82,6 +90,7 @@ class MergeVerbs(ChangeVerbs):
         dry_run: bool,
     ) -> RowsResult[RowsPlan] | RowsPlan: ...
 
+    @runs_jobs()
     def merge(
         self,
         source: SourceLike,
@@ -99,7 +108,8 @@ class MergeVerbs(ChangeVerbs):
         the same time never both insert a key.
 
         Args:
-            source: a Spark DataFrame, or a pyarrow table, batch or reader.
+            source: a Spark DataFrame; a pyarrow table, batch or reader; or a frame of pandas or Polars. Only the first
+                needs Spark if there is little to merge.
             on: the key column, or columns. A key with NULL in it matches nothing.
             when_matched: `"update"`, `"delete"`, `pennon.Update(...)`, `pennon.Delete(...)`, a list of which the first
                 whose condition holds is applied, or None.

@@ -137,16 +137,17 @@ class QueryVerbs(TextVerbs):
         """
         return self.count(filter)
 
-    def search(self, column: str, query: VectorLike, k: int = 10, **options: Unpack[SearchOptions]) -> pa.Table:
+    def search(self, column: str, query: VectorLike, k: int | None = 10, **options: Unpack[SearchOptions]) -> pa.Table:
         """The k rows whose vectors are nearest to a query, nearest first, with their `_distance`: squared l2, cosine
         distance or 1 - the inner product. (pylance reports cosine distances of PQ, SQ and RQ indices doubled.)
 
         Args:
             column: a column of vectors, or such a field within structs.
             query: one vector: a list, a numpy array, an Arrow array or scalar.
-            k: neighbors to find.
+            k: neighbors to find; None for all rows of `distance_range`.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, recall, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
+                index, use_index, recall, distance_range, offset, distinct_by, with_row_id and with_row_address, as
+                `pennon.SearchOptions` describes them.
 
         Returns:
             At most k rows, nearest first.
@@ -161,15 +162,18 @@ class QueryVerbs(TextVerbs):
         """
         return search(self._indices(), self._search_request(column, k, options), query)
 
-    def search_batch(self, column: str, queries: VectorLike, k: int = 10, **options: Unpack[SearchOptions]) -> pa.Table:
+    def search_batch(
+        self, column: str, queries: VectorLike, k: int | None = 10, **options: Unpack[SearchOptions]
+    ) -> pa.Table:
         """The nearest rows of many queries at once, numbered by the column `query_index`.
 
         Args:
             column: a column of vectors, or such a field within structs.
             queries: a list of vectors, a matrix with a row for each, or an Arrow column.
-            k: neighbors to find for each.
+            k: neighbors to find for each; None for all rows of `distance_range`.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, recall, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
+                index, use_index, recall, distance_range, offset, distinct_by, with_row_id and with_row_address, as
+                `pennon.SearchOptions` describes them.
 
         Returns:
             At most k rows for each query, query by query, nearest first.
@@ -189,7 +193,7 @@ class QueryVerbs(TextVerbs):
         df: DataFrame,
         column: str,
         query_column: str | None = None,
-        k: int = 10,
+        k: int | None = 10,
         *,
         how: str = "inner",
         prefix: str = "",
@@ -203,12 +207,13 @@ class QueryVerbs(TextVerbs):
             df: a Spark DataFrame, of a classic or a Connect session.
             column: the table's column of vectors.
             query_column: the DataFrame's column of vectors. Default: the same name.
-            k: neighbors of each row.
+            k: neighbors of each row; None for all rows of `distance_range`.
             how: `"inner"`, or `"left"` to keep rows without neighbors.
             prefix: goes before the names of the table's columns.
             task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, recall, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
+                index, use_index, recall, distance_range, offset, distinct_by, with_row_id and with_row_address, as
+                `pennon.SearchOptions` describes them.
 
         Returns:
             A lazy DataFrame with a row for each neighbor.
@@ -246,7 +251,13 @@ class QueryVerbs(TextVerbs):
 
     @overload
     def explain(
-        self, *, column: str, query: VectorLike, k: int = 10, analyze: bool = False, **options: Unpack[SearchOptions]
+        self,
+        *,
+        column: str,
+        query: VectorLike,
+        k: int | None = 10,
+        analyze: bool = False,
+        **options: Unpack[SearchOptions],
     ) -> SearchExplanation: ...
 
     def explain(
@@ -256,7 +267,7 @@ class QueryVerbs(TextVerbs):
         *,
         column: str | None = None,
         query: VectorLike = None,
-        k: int = 10,
+        k: int | None = 10,
         full_text: TextLike | None = None,
         analyze: bool = False,
         **options: Any,
@@ -293,7 +304,13 @@ class QueryVerbs(TextVerbs):
         return explain(self._indices(), self._request(filter, columns, {}), analyze)
 
     def explain_search(
-        self, column: str, query: VectorLike, k: int = 10, *, analyze: bool = False, **options: Unpack[SearchOptions]
+        self,
+        column: str,
+        query: VectorLike,
+        k: int | None = 10,
+        *,
+        analyze: bool = False,
+        **options: Unpack[SearchOptions],
     ) -> SearchExplanation:
         """What `search` would do.
 
@@ -303,7 +320,8 @@ class QueryVerbs(TextVerbs):
             k: neighbors to find.
             analyze: run it, and report what it touched.
             **options: metric, nprobes, minimum_nprobes, maximum_nprobes, refine_factor, ef, filter, prefilter, columns,
-                index, use_index, recall, with_row_id and with_row_address, as `pennon.SearchOptions` describes them.
+                index, use_index, recall, distance_range, offset, distinct_by, with_row_id and with_row_address, as
+                `pennon.SearchOptions` describes them.
 
         Returns:
             An explanation to print, or to read as `to_dict()`.
@@ -324,6 +342,6 @@ class QueryVerbs(TextVerbs):
     ) -> ScanRequest:
         return ScanRequest.of(self._text(filter), columns, options, batch_size=batch_size)
 
-    def _search_request(self, column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
+    def _search_request(self, column: str, k: int | None, options: Mapping[str, Any]) -> SearchRequest:
         request = SearchRequest.of(column, k, {**options, "filter": self._text(options.get("filter"))})
         return with_recall(self._indices(), request)

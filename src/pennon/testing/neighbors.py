@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import pennon
 from pennon.index.vector.metric import FLOAT_METRICS, Metric
 from pennon.index.vector.vectors import to_matrix
+from pennon.table import Table
 from pennon.testing.cases import Build, Column, IndexCase
 from pennon.testing.writers import Writers
 
@@ -148,8 +149,34 @@ class NeighborCheck:
                 self.same(table.search(self.column, query, self.k, **options), *expected[number])
                 own = np.flatnonzero(batch["query_index"].to_numpy() == number)
                 self.same(batch.take(own), *expected[number])
+            self.compare_shapes(table, queries, expected, prefilter)
         if built is not None:
             self.compare_pylance(history, queries, metric)
+
+    def compare_shapes(
+        self, table: Table, queries: Sequence[npt.NDArray[Any]], expected: list[Neighbors], prefilter: str | None
+    ) -> None:
+        """Bounds, offsets, groups, all rows within a distance, and as many neighbors as there are rows without tuning
+        of any kind."""
+        ids, distances = expected[0]
+        options: dict[str, Any] = {"filter": prefilter, "columns": ["id"]}
+        every = table.search(self.column, queries[0], max(1, len(ids)), **options)
+        assert sorted(every["id"].to_pylist()) == sorted(ids.tolist())
+        if len(ids) < 6:
+            return
+        # Between distances, so that rounding does not decide.
+        at = np.flatnonzero(np.diff(distances) > 1e-3)
+        if len(at) < 2:
+            return
+        first, last = at[0], at[len(at) // 2]
+        lower, upper = (float(distances[place : place + 2].mean()) for place in (first, last))
+        kept = slice(first + 1, last + 1)
+        within = table.search(self.column, queries[0], None, distance_range=(lower, upper), **options)
+        assert sorted(within["id"].to_pylist()) == sorted(ids[kept].tolist())
+        near = table.search(self.column, queries[0], self.k, distance_range=(lower, upper), **options, **EXACT)
+        self.same(near, ids[kept], distances[kept])
+        grouped = table.search(self.column, queries[0], self.k, distinct_by="id", offset=2, **options, **EXACT)
+        self.same(grouped, ids[2:], distances[2:])
 
     def compare_pylance(self, history: Writers, queries: Sequence[npt.NDArray[Any]], metric: Metric) -> None:
         """pylance reads the same index."""

@@ -46,7 +46,7 @@ def frame(spark: Any, vectors: Any = ASKED, type_: pa.DataType | None = None) ->
     return frame_of(spark, pa.table({"number": pa.array(range(len(lists)), pa.int64()), "q": lists}))
 
 
-def join(uri: str, df: Frame, k: int, memory: int, how: str = "inner", **options: Any) -> pa.Table:
+def join(uri: str, df: Frame, k: int | None, memory: int, how: str = "inner", **options: Any) -> pa.Table:
     catalog = pennon.open(uri)._indices()  # pyright: ignore[reportPrivateUsage]
     request = SearchRequest.of("v", k, {"columns": ["id"], **options})
     return rows_of(knn_join(catalog, df, request, "q", how=how, memory_bytes=memory).orderBy("number", "_rank"))
@@ -106,6 +106,7 @@ def deltas(tmp_path_factory: pytest.TempPathFactory) -> str:
         {"filter": "id < 30"},
         {"use_index": False},
         {"columns": ["id", "word", "_rowid", "part"]},
+        {"nprobes": ALL, "distinct_by": "word", "distance_range": (4.0, None), "offset": 1},
     ],
     ids=str,
 )
@@ -113,6 +114,13 @@ def test_options_mean_what_they_mean_to_a_search(
     spark: Any, deltas: str, memory: int, options: dict[str, object]
 ) -> None:
     agrees_with_search(deltas, frame(spark), 6, memory, **options)
+
+
+def test_all_rows_within_a_distance(spark: Any, deltas: str, memory: int) -> None:
+    found = join(deltas, frame(spark), None, memory, distance_range=(None, 6.0))
+    for number in range(0, len(ASKED), 5):
+        ids, distances = brute_force(deltas, ASKED[number], 10_000)
+        assert sorted(of_query(found, number)["id"].to_pylist()) == sorted(ids[distances < 6.0].tolist())
 
 
 def test_more_partitions_where_there_are_too_few_answers(spark: Any, tmp_path: Path, memory: int) -> None:

@@ -339,3 +339,23 @@ def test_what_is_no_frame_or_cannot_be_passed(spark: Any, tmp_path: Path) -> Non
         pennon.open(uri).lookup_join(spark.createDataFrame([(1, 2)], ["k", "a.b"]), "k")
     with pytest.raises(InvalidArgument, match="two columns"):
         pennon.open(uri).lookup_join(spark.sql("select 1L as k, 2 as a, 3 as A"), "k")
+
+
+def test_spark_does_not_take_a_table_that_is_read_for_a_small_one(engine: SparkEngine, tmp_path: Path) -> None:
+    """Spark would send it whole to every executor; the size of a frame follows from that of its source."""
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"k": range(5000), "v": range(5000)}), uri, max_rows_per_file=1000)
+    spark = engine.session
+    table, keys = pennon.open(uri), spark.range(0, 20_000, 2).withColumnRenamed("id", "k")
+    limit = spark.conf.get("spark.sql.autoBroadcastJoinThreshold")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "20000")
+    try:
+        joined = table.lookup_join(keys, "k", columns=["v"])
+        read = keys.join(table.dataframe(columns=["k", "v"]), "k")
+        assert [joined.count(), read.count()] == [2500, 2500]
+        for frame in (joined, read):
+            plan = frame._jdf.queryExecution().executedPlan().toString()  # pyright: ignore[reportOptionalMemberAccess]
+            assert "BroadcastHashJoin" not in plan
+            assert "SortMergeJoin" in plan
+    finally:
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", limit or "10MB")

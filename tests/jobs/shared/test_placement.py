@@ -101,6 +101,32 @@ def test_large_work_goes_to_the_engine(uri: str, monkeypatch: pytest.MonkeyPatch
     assert "in this process" in str(pennon.open(uri).create_index("ts", "ZONEMAP", dry_run=True))
 
 
+def test_small_merges_start_no_spark(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows of pyarrow, and of frames of pandas, whose index is no column."""
+    monkeypatch.delenv(VARIABLE)
+    table = opened(uri, Unstarted())
+    table.create_index("id")
+    changed = rows(ROWS - 10, 20)
+    done = table.merge(changed, on="id")
+    assert (done.rows_updated, done.rows_inserted) == (10, 10)
+    assert "merged in this process" in str(done.plan)
+    assert done.work.tasks > 0
+    assert done.work.bytes_read > 0
+    frame = pa.table({"id": [0, ROWS + 50], "country": ["x", "y"]}).to_pandas()
+    frame.index = [7, 8]
+    done = table.merge(frame, on="id")
+    assert (done.rows_updated, done.rows_inserted) == (1, 1)
+    found = lance.dataset(uri).to_table(filter=f"id IN (0, {ROWS + 50})", columns=["id", "country", "ts"])
+    assert sorted(found.to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 0, "country": "x", "ts": 0},
+        {"id": ROWS + 50, "country": "y", "ts": None},
+    ]
+    assert lance.dataset(uri).count_rows() == ROWS + 11
+    monkeypatch.setenv(VARIABLE, "1000")
+    with pytest.raises(AssertionError, match="Spark was started"):
+        table.merge(changed, on="id")
+
+
 def test_object_stores_count_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE)
     here, there = Location.of("/data/t.lance"), Location.of("s3://bucket/t.lance")

@@ -62,7 +62,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
         ({"k": 2.5}, InvalidArgument, "k must be"),
         ({"k": True}, InvalidArgument, "k must be"),
         ({"k": "10"}, InvalidArgument, "k must be"),
-        ({"k": None}, InvalidArgument, "k must be"),
+        ({"k": None}, InvalidArgument, "without k has no end"),
         ({"nprobes": "4"}, InvalidArgument, "nprobes must be"),
         ({"refine_factor": 1.5}, InvalidArgument, "refine_factor must be"),
         ({"ef": "64"}, InvalidArgument, "ef must be"),

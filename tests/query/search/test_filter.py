@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import lance
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import pennon
 from pennon.errors import InvalidFilter
-from pennon.query.search import run
-from tests.support.neighbors import KINDS, brute_force, check, index, queries, rows, write
+from pennon.index.vector.vectors import to_lists
+from pennon.query.search import choice
+from tests.support.neighbors import DIM, KINDS, brute_force, check, index, queries, rows, write
 
 ALL = 1000
 FILTERS = [
@@ -29,7 +32,9 @@ FILTERS = [
 @pytest.fixture(params=["measured when few", "always probed"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "always probed":
-        monkeypatch.setattr(run, "FEW_SELECTED", 0)
+        monkeypatch.setattr(choice, "VERY_FEW", 0)
+        monkeypatch.setattr(choice, "FEW_SELECTED", 0)
+        monkeypatch.setattr(choice, "TAKEN", 1e12)
     return write(tmp_path / "t.lance", rows(1500), fragments=4)
 
 
@@ -72,7 +77,7 @@ def test_the_scalar_index_is_used(uri: str) -> None:
     assert [use.index for use in plan.filter.indices] == ["id_idx"]
     assert plan.filter.rows_selected == 700
     assert plan.filter.scanned_fragments == 0
-    assert plan.filter.few == (run.FEW_SELECTED > 0)
+    assert plan.filter.few == (choice.FEW_SELECTED > 0)
     assert (plan.rows_measured == 700) == plan.filter.few
 
 
@@ -81,3 +86,36 @@ def test_filters_that_make_no_sense(uri: str) -> None:
     for filter in ("nope = 3", "part = = 3", "id + 'x' > 3", "part"):
         with pytest.raises(InvalidFilter):
             pennon.open(uri).search("v", queries(1)[0], filter=filter)
+
+
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_HNSW_SQ"])
+def test_filters_lose_no_recall_wherever_their_rows_lie(tmp_path: Path, kind: str) -> None:
+    """Points without any structure: neighbors are in many partitions, and most of all those that a filter leaves."""
+    rng = np.random.default_rng(5)
+    points = rng.standard_normal((6000, DIM)).astype(np.float32)
+    columns = {"scattered": rng.permutation(6000) / 6000, "together": np.argsort(np.argsort(points[:, 0])) / 6000}
+    table = pa.table({"id": np.arange(6000), **columns, "v": to_lists(points)})
+    uri = write(tmp_path / "t.lance", table, fragments=3)
+    index(uri, kind, partitions=80)
+    opened, asked = pennon.open(uri), rng.standard_normal((40, DIM)).astype(np.float32)
+    distances = ((points[None] - asked[:, None]) ** 2).sum(axis=2)
+    for name, column in columns.items():
+        for share in (0.5, 0.1, 0.01, 0.001):
+            selected = column < share
+            truth = np.argsort(np.where(selected, distances, np.inf), axis=1)[:, : min(10, selected.sum())]
+            batch = opened.search_batch("v", asked, 10, filter=f"{name} < {share}", columns=["id"])
+            found = batch["id"].to_numpy().reshape(len(asked), -1)
+            recall = (found[:, :, None] == truth[:, None]).any(axis=1).mean()
+            assert recall >= 0.95, (name, share, recall)
+            one = opened.search("v", asked[0], 10, filter=f"{name} < {share}", columns=["id"])
+            assert one["id"].to_pylist() == found[0].tolist()
+
+
+def test_partitions_without_selected_rows_are_passed_over(tmp_path: Path) -> None:
+    uri = write(tmp_path / "t.lance", rows(1500), fragments=2)
+    index(uri, "IVF_FLAT", partitions=40)
+    plan = pennon.open(uri).explain_search("v", queries(1)[0], filter="part < 2", analyze=True)
+    [segment] = plan.segments
+    assert (segment.probed, plan.rows_scored, plan.rows_measured) == (40, 300, 0)
+    least = pennon.open(uri).explain_search("v", queries(1)[0], filter="part < 2", nprobes=3, analyze=True)
+    assert least.segments[0].probed == 3

@@ -109,6 +109,11 @@ class BitmapSegment:
     def describe(self) -> Description:
         return describe_bitmaps(self.file)
 
+    def warm(self) -> Iterator[None]:
+        for page in range(len(self.file.pages.stops)):
+            self._page(page)
+            yield
+
     def _rows(self, condition: Condition) -> Rows:
         if not isinstance(condition, ColumnRanges):
             raise TypeError(f"a bitmap index answers ranges of values only, not {type(condition).__name__}")

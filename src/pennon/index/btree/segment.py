@@ -14,10 +14,12 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
 from pennon.format.row_set import RowSet
 from pennon.format.store import Store
+from pennon.index.arrays import Int64s
 from pennon.index.bounds import Bounds, Positions
 from pennon.index.btree.description import describe_lookup
 from pennon.index.btree.guard_rows import SENTINEL_ID
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
+from pennon.index.btree.points import PointSearch, pages_of
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition
 from pennon.index.description import Description
@@ -102,6 +104,20 @@ class BTreeSegment:
                 found += page.ids_within(query.bounds, first, last)
         return RowSet.of_addresses(sorted_unique(np.concatenate(found))) if found else RowSet.none()
 
+    def find(self, values: pa.Array) -> Iterator[tuple[Int64s, Addresses]]:
+        search = PointSearch(self.lookup, values)
+        for file in self.lookup.files:
+            rows, size = file.pages * self.lookup.batch_size, self._segment.file_sizes.get(file.name)
+            batch_pages, gap = pages_of(size, rows, self.lookup.batch_size)
+            for window in search.windows(file, gap):
+                opened = self._page_file(file)
+                for positions, ids in search.read(window, opened, batch_pages):
+                    if self._reuse is not None:
+                        ids, alive = self._reuse.remap(ids)
+                        positions, ids = positions[alive], ids[alive]
+                    if len(ids):
+                        yield positions, ids
+
     def estimate(self, condition: Condition) -> Estimate:
         """What a search would read, computed from the lookup alone."""
         query = self._query(condition)
@@ -117,6 +133,10 @@ class BTreeSegment:
 
     def describe(self) -> Description:
         return describe_lookup(self.lookup)
+
+    def warm(self) -> Iterator[None]:
+        for _ in self._pages(0, self.lookup.pages):
+            yield
 
     def spread(self, most: int) -> pa.Array:
         largest = self.lookup.maxs.drop_null()
@@ -155,16 +175,12 @@ class BTreeSegment:
                 continue
             file = self.lookup.file_of(page)
             until = min(stop, file.first_page + file.pages, page + READ_PAGES)
-            ahead = next((p for p in range(page + 1, until) if self._cache.get((*self._key, p)) is not None), until)
+            ahead = next((p for p in range(page + 1, until) if (*self._key, p) in self._cache), until)
             yield from self._load_pages(file, page, ahead)
             page = ahead
 
     def _load_pages(self, file: PageFile, start: int, stop: int) -> Iterator[tuple[int, Page]]:
-        size = self.lookup.batch_size
-        opened = self._file(file.name)
-        expected = -(-opened.num_rows // size)
-        if expected != file.pages:
-            raise DamagedFile(f"{opened.where} has {expected} pages, its lookup records {file.pages}")
+        size, opened = self.lookup.batch_size, self._page_file(file)
         first_row = (start - file.first_page) * size
         last_row = min((stop - file.first_page) * size, opened.num_rows)
         table = opened.read(first_row, last_row - first_row)
@@ -201,6 +217,13 @@ class BTreeSegment:
     def _load_lookup(self) -> tuple[PageLookup, int]:
         lookup = read_lookup(self._file(LOOKUP_FILE), self._type)
         return lookup, lookup.memory_bytes
+
+    def _page_file(self, file: PageFile) -> LanceFile:
+        opened = self._file(file.name)
+        expected = -(-opened.num_rows // self.lookup.batch_size)
+        if expected != file.pages:
+            raise DamagedFile(f"{opened.where} has {expected} pages, its lookup records {file.pages}")
+        return opened
 
     def _file(self, name: str) -> LanceFile:
         if name not in self._files:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -243,6 +243,16 @@ class PartitionFiles:
         if checksums is not None:
             checksums.check_lists(first, lists)
         return lists
+
+    def read_each(self, first: int, count: int, with_positions: bool) -> Iterator[EncodedLists]:
+        """The same, each with memory of its own."""
+        file = self._invert() if with_positions else self._invert(POSTING, LENGTH, IMPACTS)
+        table, checksums = file.read(first, count), self.read_checksums()
+        for number in range(count):
+            lists = EncodedLists.of(table.take([number]), file.where)
+            if checksums is not None:
+                checksums.check_lists(first + number, lists)
+            yield lists
 
     def read_table(self, with_positions: bool) -> tuple[pa.Table, str]:
         """The rows of all posting lists, and where they are from."""

@@ -27,6 +27,9 @@ from pennon.index.inverted.postings.encode_kernels import BLOCK
 from pennon.index.inverted.postings.lists import REMEDY, EncodedLists
 from pennon.index.inverted.scoring import Statistics
 
+# Posting lists that are loaded together to warm the cache.
+WARMED = 1 << 10
+
 
 class InvertedSegment:
     """A segment of an inverted index. The object is cheap; documents, dictionaries and lists live in the cache."""
@@ -64,6 +67,10 @@ class InvertedSegment:
         for partition in self.partitions:
             row_ids = partition.files.read_docs().row_ids
             yield row_ids[~in_fragments(row_ids, self.metadata.deleted_fragments)]
+
+    def warm(self) -> Iterator[None]:
+        for partition in self.partitions:
+            yield from partition.warm()
 
     def sources(self) -> list[Source]:
         """Its partitions as they are merged: with the row ids of today, without documents known to be dead."""
@@ -196,6 +203,18 @@ class Partition:
         """The posting lists of those of the terms that it has."""
         numbers = {term: self.dictionary.find(term) for term in terms}
         return {term: self.term(number, with_positions) for term, number in numbers.items() if number is not None}
+
+    def warm(self) -> Iterator[None]:
+        """Load documents, terms and posting lists, with positions where there are some."""
+        docs, positions = self.docs, self._metadata.params.with_position
+        for start in range(0, self.dictionary.count, WARMED):
+            count = min(WARMED, self.dictionary.count - start)
+            if all((*self._key, start + place) in self._cache for place in range(count)):
+                continue
+            for number, encoded in enumerate(self.files.read_each(start, count, positions), start):
+                found = TermList(encoded, len(docs.docs), positions)
+                self._cache.put((*self._key, number), found, found.nbytes)
+            yield
 
     def damaged(self) -> DamagedFile:
         """The error for a posting list that does not hold what it should."""

@@ -24,6 +24,8 @@ from pennon.index.ngram.lookups import tokens_to_look_up
 
 # Ids decoded from bitmaps at once.
 LISTED = 1 << 20
+# Posting lists that are loaded together to warm the cache.
+WARMED = 1 << 10
 
 
 class NGramSegment:
@@ -62,6 +64,13 @@ class NGramSegment:
 
     def describe(self) -> Description:
         return describe_tokens(self.tokens, self._file, self._segment.file_sizes.get(POSTINGS_FILE))
+
+    def warm(self) -> Iterator[None]:
+        for start in range(0, len(self.tokens), WARMED):
+            rows = range(start, min(start + WARMED, len(self.tokens)))
+            for _ in self._load_lists([row for row in rows if (*self._key, row) not in self._cache]):
+                pass
+            yield
 
     def _alternatives(self, condition: Condition) -> list[list[BitMap64]]:
         """The posting lists of every way to satisfy a condition, without those that no row can."""

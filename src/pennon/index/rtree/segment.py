@@ -70,6 +70,11 @@ class RTreeSegment:
     def describe(self) -> Description:
         return describe_tree(self._file, len(self._nulls))
 
+    def warm(self) -> Iterator[None]:
+        _ = self._nulls
+        for _ in self._pages(0, *self._descend(np.array([-np.inf, -np.inf, np.inf, np.inf]))):
+            yield
+
     def _remapped_nulls(self) -> RowSet:
         if self._reuse is None:
             return self._nulls

@@ -38,3 +38,10 @@ def row_distances(
         found[:, first:stop] = np.add.reduceat(nearest, query_starts, axis=0)
         first = stop
     return found
+
+
+def gathered(starts: Positions, end: int, chosen: Positions) -> tuple[Positions, Positions]:
+    """The positions of the vectors of some rows, and where each row starts among them."""
+    counts = (np.append(starts[1:], end) - starts)[chosen]
+    new = np.cumsum(counts) - counts
+    return np.repeat(starts[chosen] - new, counts) + np.arange(counts.sum()), new

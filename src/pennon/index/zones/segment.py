@@ -104,6 +104,11 @@ class ZoneSegment(ABC):
 
         return self._cache.get_or_load((*self._key, "nulls"), load)
 
+    def warm(self) -> Iterator[None]:
+        if self.has_null_map:
+            self.stored_nulls()
+        yield
+
     def null_rows(self) -> RowSet:
         """The rows with NULL, by their current addresses."""
         rows = self.stored_nulls()
@@ -253,6 +258,12 @@ class BloomFilterSegment(ZoneSegment):
             own = np.flatnonzero(searched // self._at_once == start)
             found[present[own]] = may_hold_each(filters.words, filters.offsets, searched[own] - first, hashes[own])
         return found
+
+    def warm(self) -> Iterator[None]:
+        yield from super().warm()
+        for start in range(0, len(self.zones), self._at_once):
+            self._filters(start)
+            yield
 
     def _filters(self, start: int) -> Filters:
         """The filters that are read together; `start` is a multiple of their number."""

@@ -16,6 +16,7 @@ from pennon.jobs.vector.build import cut_by_weight
 from pennon.query.catalog import Catalog
 from pennon.query.scan.execute import parse
 from pennon.query.search.join_search import JoinSearch, Stretch
+from pennon.query.search.probe import PROBED_BY_DEFAULT
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.result_table import check_columns
 from pennon.query.search.source import Source, usable_source
@@ -62,7 +63,7 @@ class KnnJoinPlan:
         held = f"{plural(self.index_rows, 'row')} in {plural(len(self.segments), 'segment')}"
         lines = [
             f"kNN join with {self.pin.location.shown}, version {self.pin.version}",
-            f"  nearest  {plural(request.k, 'row')} by {request.metric} of column {request.column}",
+            f"  nearest  {request.shape_text} by {request.metric} of column {request.column}",
             f"  index    {request.index or 'none'}: {held}, {human_bytes(self.index_bytes)} when loaded",
         ]
         if self.measured_rows:
@@ -91,8 +92,10 @@ def plan_knn_join(
     # Lookups of several vectors are combined where all of them are made.
     fits = index_bytes <= memory_bytes // INDEX_SHARE or question.starts is not None
     groups = () if fits else _groups(sizes, memory_bytes // INDEX_SHARE, parallelism())
-    per_segment = request.least_probes
-    answers = min(max(1, len(groups)), max(1, per_segment * len(source.segments)))
+    per_segment = max(request.least_probes, PROBED_BY_DEFAULT[1])
+    answers = max(1, len(groups))
+    if request.filter is None:
+        answers = min(answers, max(1, per_segment * len(source.segments)))
     query_bytes = (
         2 * question.queries.itemsize * question.queries.shape[1] + answers * question.wanted * CANDIDATE_BYTES
     )

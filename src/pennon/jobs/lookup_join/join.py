@@ -117,7 +117,8 @@ def _by_scan(
         type_ = arrow_type_of(frame, own)
         keys.append((KeyColumn(snapshot.column(theirs)), pa.field(f"{KEY}{number}", type_)))
     schema = frame_schema(pa.schema([*(field for _, field in keys), *added]))
-    rows = engine.apply_to_tasks(partial(read_rows, plan, keys, added), plan.scans, schema)
+    read = partial(read_rows, plan, keys, added)
+    rows = engine.apply_to_tasks(read, plan.scans, schema, sum(part.rows for part in plan.scans))
     pairs = [(own, field.name) for (own, _), (_, field) in zip(plan.request.on, keys, strict=True)]
     how = {"semi": "left_semi", "anti": "left_anti"}.get(plan.request.how, plan.request.how)
     return joined(frame, rows, pairs, how, [*frame.columns, *added.names])

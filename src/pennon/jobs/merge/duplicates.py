@@ -12,7 +12,7 @@ from pennon.engine import Engine
 from pennon.engine.engine import Sent
 from pennon.errors import InvalidArgument
 from pennon.format.snapshot import Snapshot
-from pennon.jobs.merge.dealing import Ranges
+from pennon.jobs.merge.dealing import Ranges, choose_ranges
 from pennon.jobs.merge.source import Staged, StagedSlice
 from pennon.query.lookup.keys import KeyColumn
 from pennon.wording import in_line, plural
@@ -25,12 +25,14 @@ EXAMPLES = 5
 Repeated = tuple[int, list[str]]
 
 
-def refuse_duplicates(engine: Engine, snapshot: Snapshot, staged: Staged, on: tuple[str, ...], ranges: Ranges) -> None:
-    """Raises InvalidArgument if a key occurs twice. A key with NULL in it equals none."""
+def refuse_duplicates(engine: Engine, snapshot: Snapshot, staged: Staged, on: tuple[str, ...], least: int) -> None:
+    """Raises InvalidArgument if a key occurs twice. A key with NULL in it equals none. Tasks compare keys
+    by `least` ranges of them, or more."""
     keys = tuple(KeyColumn(snapshot.column(name), float_bits=True) for name in on)
     if staged.rows <= FEW_KEYS:
         found = [_repeated(keys, on, [b for part in staged.slices() for b in staged.read(part, on)])]
     else:
+        ranges = choose_ranges(staged, on, max(least, engine.parallelism))
         send, receive = partial(_send, staged, on, ranges), partial(_receive, keys, on)
         exchanged = engine.exchange("check keys", send, staged.slices(), receive, ranges.count, rows=staged.rows)
         found = list(exchanged.reduced.values())

@@ -55,14 +55,20 @@ class Matching:
     read: tuple[int, ...]
     indices: tuple[tuple[str, str], ...]
     by_source: bool
+    rows_read: int  # at most, by tasks that read keys
 
-    def lines(self, rows: int) -> list[str]:
-        """For a plan."""
+    def lines(self, rows: int, *, here: bool) -> list[str]:
+        """For a plan. `here`: in this process."""
         names = ", ".join(dict.fromkeys(name for _, name in self.indices))
         found = [f"matched through {names} in {len(self.looked_up)} fragments"] if self.looked_up else []
         read = [f"matched by reading the keys of {len(self.read)} fragments"] if self.read else []
         every = ["rows that no row of the source matches are found by reading the keys of all that the clause selects"]
-        return [f"{rows:,} rows of the source", *found, *read, *(every if self.by_source else [])]
+        return [
+            f"{rows:,} rows of the source{', merged in this process' * here}",
+            *found,
+            *read,
+            *(every if self.by_source else []),
+        ]
 
 
 def plan_matching(snapshot: Snapshot, clauses: Clauses, source_rows: int) -> Matching:
@@ -74,7 +80,8 @@ def plan_matching(snapshot: Snapshot, clauses: Clauses, source_rows: int) -> Mat
     large = source_rows > LARGE_SHARE * total
     found = BitMap() if large or not needed else BitMap(coverage.exact)
     read = BitMap(live) - found if needed else BitMap()
-    return Matching(tuple(found), tuple(read), coverage.indices if found else (), bool(clauses.by_source))
+    rows_read = total if clauses.by_source else snapshot.manifest.rows_in(read)
+    return Matching(tuple(found), tuple(read), coverage.indices if found else (), bool(clauses.by_source), rows_read)
 
 
 def target_parts(snapshot: Snapshot, clauses: Clauses, matching: Matching, rows_per_part: int) -> list[TargetPart]:
@@ -140,7 +147,9 @@ def _held(pin: Pin, staged: Staged, on: tuple[str, ...]) -> tuple[Lookup, KeyTab
 
 def _within(part: Part, fragments: BitMap, snapshot: Snapshot) -> Iterator[Part]:
     kept = tuple(fragment for fragment in part.fragments if fragment in fragments)
-    if kept:
+    if kept == part.fragments:
+        yield part
+    elif kept:
         yield Part(kept, snapshot.manifest.rows_in(BitMap(kept)))
 
 

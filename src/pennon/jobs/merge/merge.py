@@ -23,16 +23,17 @@ from pennon.jobs.merge.apply import Merged, MergeWork, merge_range
 from pennon.jobs.merge.clauses import Clauses
 from pennon.jobs.merge.dealing import choose_ranges
 from pennon.jobs.merge.duplicates import refuse_duplicates
+from pennon.jobs.merge.effort import merge_effort
 from pennon.jobs.merge.match import Matching, MergeTask, plan_matching, send_rows, target_parts
 from pennon.jobs.merge.recheck import KeyCheck
 from pennon.jobs.merge.schema import MergeSchema, check_schema
-from pennon.jobs.merge.source import Staged, source_schema, stage_source
+from pennon.jobs.merge.source import Staged, arrow_source, source_schema, stage_source
 from pennon.jobs.rows.change import RowChange, commit_rows, repeated
 from pennon.jobs.rows.find import add_rows, opened
 from pennon.jobs.rows.plan import RowsPlan
 from pennon.jobs.rows.written import deleting_recorded
 from pennon.jobs.shared.cleanup import scratch_directory
-from pennon.query.scan.tasks import ROWS_PER_PART
+from pennon.query.scan.part_size import ROWS_PER_PART
 from pennon.wording import plural
 
 # Bytes of the source, and of keys of the table, in one range: a task holds them.
@@ -44,6 +45,7 @@ ATTEMPTS = 40
 
 
 class _Outcome(NamedTuple):
+    engine: Engine
     merged: list[Merged]
     gone: dict[int, BitMap]
     plan: RowsPlan
@@ -76,32 +78,34 @@ class _Merge:
         what = f"merge {plural(self.staged.rows, 'row')} by {', '.join(self.clauses.on)}"
         change = RowChange(snapshot, done.gone, done.fragments, what, counts)
         if done.plan.rows_inserted:
-            check = KeyCheck(self.engine, snapshot, self.staged, self.clauses.on)
+            check = KeyCheck(done.engine, snapshot, self.staged, self.clauses.on)
             newest = commit_rows(
-                self.engine,
+                done.engine,
                 change,
                 lambda base, gone: commit_inserted_rows(base, gone, done.fragments),
                 check,
                 ATTEMPTS,
             )
         else:
-            newest = commit_rows(self.engine, change, lambda base, gone: commit_moved_rows(base, gone, done.fragments))
+            newest = commit_rows(done.engine, change, lambda base, gone: commit_moved_rows(base, gone, done.fragments))
         return newest, done.plan, sum(fragment.size_bytes for fragment in done.fragments)
 
     def match(self, snapshot: Snapshot, *, write: bool) -> _Outcome:
         """Match the source with a version, and write the rows that come of it, or only count them."""
         schema = check_schema(snapshot, self.given, self.clauses)
         matching = plan_matching(snapshot, self.clauses, self.staged.rows)
-        parts = target_parts(snapshot, self.clauses, matching, _rows_per_part(self.engine, snapshot, matching))
+        effort = merge_effort(snapshot, self.staged, matching, schema)
+        engine = self.engine.in_process if effort.in_process else self.engine
+        parts = target_parts(snapshot, self.clauses, matching, _rows_per_part(engine, matching))
         keys_read = sum(part.part.rows for part in parts)
-        ranges = choose_ranges(self.staged, self.clauses.on, self._destinations(keys_read))
+        ranges = choose_ranges(self.staged, self.clauses.on, self._destinations(engine, keys_read))
         directory = self.directory if write else None
         work = MergeWork(snapshot.pin(), self.clauses, schema, matching, directory)
         send = partial(send_rows, work.pin, self.staged, self.clauses.on, ranges)
         tasks: list[MergeTask] = [*self.staged.slices(), *parts]
         rows = self.staged.rows + keys_read
         with deleting_recorded(snapshot, self.directory):
-            exchanged = self.engine.exchange("merge", send, tasks, partial(merge_range, work), ranges.count, rows=rows)
+            exchanged = engine.exchange("merge", send, tasks, partial(merge_range, work), ranges.count, rows=rows)
         merged = list(exchanged.reduced.values())
         gone: dict[int, BitMap] = {}
         for part in merged:
@@ -111,15 +115,15 @@ class _Merge:
             sum(part.updated for part in merged),
             sum(part.inserted for part in merged),
             tuple(sorted(gone)),
-            tuple(matching.lines(self.staged.rows)),
+            tuple(matching.lines(self.staged.rows, here=effort.in_process)),
         )
-        return _Outcome(merged, gone, plan)
+        return _Outcome(engine, merged, gone, plan)
 
-    def _destinations(self, keys_read: int) -> int:
+    def _destinations(self, engine: Engine, keys_read: int) -> int:
         """Ranges that fit the memory of a task; as many as run at once, if there is enough to do for them."""
         held = self.staged.nbytes + KEY_BYTES * keys_read
         least = -(-held // RANGE_BYTES)
-        return max(1, least, min(self.engine.parallelism, held // (1 << 20)))
+        return max(1, least, min(engine.parallelism, held // (1 << 20)) if held >> 20 else 1)
 
 
 def merge_rows(engine: Engine, snapshot: Snapshot, source: object, clauses: Clauses) -> tuple[Snapshot, RowsPlan, int]:
@@ -141,17 +145,16 @@ def plan_merge(engine: Engine, snapshot: Snapshot, source: object, clauses: Clau
 
 @contextmanager
 def _staged(engine: Engine, snapshot: Snapshot, source: object, clauses: Clauses) -> Generator[_Merge]:
+    source = arrow_source(source)
     given = source_schema(source)
     schema: MergeSchema = check_schema(snapshot, given, clauses)
     if clauses.updates:
         refuse_blobs(snapshot)
     with scratch_directory(snapshot.store) as directory:
         staged = stage_source(engine, snapshot, source, schema.staged, clauses.on, directory)
-        ranges = choose_ranges(staged, clauses.on, max(1, -(-staged.nbytes // RANGE_BYTES), engine.parallelism))
-        refuse_duplicates(engine, snapshot, staged, clauses.on, ranges)
+        refuse_duplicates(engine, snapshot, staged, clauses.on, -(-staged.nbytes // RANGE_BYTES))
         yield _Merge(engine, clauses, given, staged, directory)
 
 
-def _rows_per_part(engine: Engine, snapshot: Snapshot, matching: Matching) -> int:
-    rows = snapshot.manifest.rows_in(BitMap(snapshot.manifest.live if matching.by_source else matching.read))
-    return max(ROWS_PER_PART, rows // (4 * engine.parallelism))
+def _rows_per_part(engine: Engine, matching: Matching) -> int:
+    return max(ROWS_PER_PART, matching.rows_read // (4 * engine.parallelism)) if matching.rows_read else ROWS_PER_PART

@@ -101,8 +101,28 @@ def source_schema(source: object) -> pa.Schema:
         return cast(pa.Table, source).schema
     given = f"{type(source).__module__}.{type(source).__name__}"
     raise InvalidArgument(
-        f"merge takes a Spark DataFrame or a pyarrow table, not {given}", "Make one with spark.createDataFrame(...)"
+        f"merge takes a Spark DataFrame, a pyarrow table or a pandas DataFrame, not {given}",
+        "Make one with spark.createDataFrame(...)",
     )
+
+
+def arrow_source(source: object) -> object:
+    """A source as it is, or the rows of a frame of pandas (without its index), Polars or another library.
+
+    Raises:
+        InvalidArgument: Arrow has no type for a column.
+    """
+    ours = is_frame(source) or isinstance(source, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
+    if ours or not hasattr(source, "__arrow_c_stream__"):
+        return source
+    try:
+        if type(source).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(source, preserve_index=False)
+        return pa.RecordBatchReader.from_stream(source)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InvalidArgument(
+            f"the source does not convert to Arrow: {first_line(error)}", "Cast the column"
+        ) from error
 
 
 def stage_source(

@@ -17,8 +17,9 @@ from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
 from pennon.query.filter.reading import read_filter
 from pennon.query.scan.execute import filter_errors
+from pennon.query.scan.part_size import ROWS_PER_PART
 from pennon.query.scan.request import ScanRequest
-from pennon.query.scan.tasks import ROWS_PER_PART, Part, plan_parts, read_part
+from pennon.query.scan.tasks import Part, plan_parts, read_part
 
 # Tasks for each core that can run one: more would leave more, and smaller, fragments.
 WAVES = 4

@@ -28,6 +28,7 @@ from pennon.query.filter.predicate import ALWAYS_FALSE, And, Node
 from pennon.query.filter.reading import read_filter
 from pennon.query.lookup.keys import KeyColumn
 from pennon.query.lookup.matching import KeyTable
+from pennon.query.lookup.points import Pairs, find_pairs
 from pennon.query.scan.execute import filter_errors
 from pennon.query.scan.planner import Answer, Planner
 
@@ -130,9 +131,14 @@ class Lookup:
     ) -> Iterator[Matches]:
         """The live rows of some fragments (default: all) that equal keys, a bounded number at once. Keys are
         in the types of `read_keys` and may repeat; with NULL in any column a key equals nothing."""
-        answer = self._answer(keys)
-        if fragments is not None:
-            answer = answer.within(fragments)
+        wanted = BitMap(self._catalog.snapshot.manifest.live) if fragments is None else fragments
+        pairs = self._pairs(keys, wanted)
+        if pairs is not None:
+            yield from self._paired(keys, pairs, piece_rows)
+            wanted = wanted - pairs.fragments
+        if not wanted:
+            return
+        answer = self._answer(keys).within(wanted)
         table: KeyTable | None = None
         for rows in self._parts(answer, piece_rows):
             table = table or KeyTable(self._comparable(keys))
@@ -213,6 +219,33 @@ class Lookup:
         if not all(condition.spans for condition in conditions):
             node = ALWAYS_FALSE
         return Planner(self._catalog, node, by_key=True).answer()
+
+    def _pairs(self, keys: Sequence[pa.Array], fragments: BitMap) -> Pairs | None:
+        """Rows that an index pairs with keys; None if rows have to be read to be matched."""
+        if len(self.keys) != 1:
+            return None
+        values = self.keys[0].condition(keys[0]).values
+        if values is None or not len(values):
+            return None
+        return find_pairs(self._catalog, self.keys[0], values, fragments)
+
+    def _paired(self, keys: Sequence[pa.Array], pairs: Pairs, piece_rows: int) -> Iterator[Matches]:
+        table = KeyTable(self._comparable(keys))
+        for found in self._rows_of(pairs.addresses, piece_rows):
+            of_rows = self._comparable([pairs.values_of(found.column(ADDRESS).to_numpy())])
+            for equal, at in table.pairs(of_rows):
+                yield self._matches(equal, found, at)
+
+    def _rows_of(self, addresses: Addresses, piece_rows: int) -> Iterator[pa.Table]:
+        """Columns of rows, by ascending address, if they satisfy the filter; nothing is read if only addresses are
+        needed."""
+        for start in range(0, len(addresses), piece_rows):
+            piece = addresses[start : start + piece_rows]
+            if self._filter is None and set(self._columns) <= {ADDRESS}:
+                yield pa.table({ADDRESS: piece})
+            else:
+                rows = RowSet.of_addresses(piece).by_fragment
+                yield from _gathered(self._fetched(rows, self._columns, self._filter))
 
     @staticmethod
     def _parts(answer: Answer, piece_rows: int) -> Iterator[ScannedRows]:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pennon.display import Displayed
+from pennon.index.cache import CacheUse, counting_cache
 from pennon.index.kind import Precision
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse, scan
@@ -34,7 +35,7 @@ class IndexUse:
 
 @dataclass(frozen=True)
 class Explanation(Displayed):
-    """The plan of a scan. The last four figures are set if it was run (`analyze=True`)."""
+    """The plan of a scan. The last five figures are set if it was run (`analyze=True`)."""
 
     table: str
     version: int
@@ -51,6 +52,7 @@ class Explanation(Displayed):
     rows_returned: int | None = None
     reads: int | None = None
     seconds: float | None = None
+    cache: CacheUse | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -71,6 +73,8 @@ class Explanation(Displayed):
             found = f"{self.rows_from_index:,} rows from indices, " if self.indices else ""
             cost = f"{self.reads} index reads, {self.seconds * 1000:.1f} ms"
             lines.append(f"  ran      {found}{self.rows_returned:,} rows returned, {cost}")
+        if self.cache is not None:
+            lines.append(f"  cache    {self.cache}")
         return in_lines(lines)
 
 
@@ -94,7 +98,8 @@ def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Ex
     )
     changes: dict[str, Any] = {}
     if node is not None:
-        answer = Planner(catalog, node).answer(search=analyze)
+        with counting_cache() as cache:
+            answer = Planner(catalog, node).answer(search=analyze)
         changes |= {
             "indices": index_uses(answer),
             "exact": answer.indexed.exact and bool(answer.indexed.fragments),
@@ -104,7 +109,7 @@ def explain(catalog: Catalog, request: ScanRequest, analyze: bool = False) -> Ex
             "skipped": answer.skipped,
         }
         if analyze:
-            changes |= {"rows_from_index": len(answer.indexed.rows), "reads": answer.reads.reads}
+            changes |= {"rows_from_index": len(answer.indexed.rows), "reads": answer.reads.reads, "cache": cache}
     if analyze:
         start = time.perf_counter()
         changes |= {"rows_returned": scan(catalog, request).num_rows}

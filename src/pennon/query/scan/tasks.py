@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import pyarrow as pa
 from pyroaring import BitMap
 
-from pennon.format.manifest import Manifest
-from pennon.format.row_set import RowSet
+from pennon.format.row_set import RowSet, bitmap_of
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.index.cache import SHARED_CACHE
 from pennon.query.catalog import Catalog
 from pennon.query.scan.execute import TAKE_LIMIT, filter_errors, parse, prepared
+from pennon.query.scan.part_size import rows_of_parts
 from pennon.query.scan.planner import Answer, Planner
 from pennon.query.scan.request import ScanRequest
 
-# Rows of a scanned part; a larger fragment is a separate part.
-ROWS_PER_PART = 1 << 18
 # A row fetched by its address costs about as much as this many rows of a scan.
 TAKE_COST = 16
 # The maximum bytes of row sets in all parts together, and of runs of rows that the planning process searches for.
@@ -32,38 +31,44 @@ SEARCHING_PARTS = 8
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The rows that one task reads, and their number: rows found by indices, or all rows of some fragments. With
-    `lookup` the task searches the indices for the rows of its fragments. `exact` rows need no check."""
+    """The rows that one task reads, and their number: rows found by indices, all rows of some fragments, or a `piece`
+    of a large one. With `lookup` the task searches the indices for the rows of its fragments. `exact` rows need no
+    check."""
 
     fragments: tuple[int, ...]
     rows: int
     found: RowSet | None = None
     exact: bool = False
     lookup: bool = False
+    piece: bool = False
 
     def __str__(self) -> str:
+        if self.piece:
+            return f"{self.rows:,} rows of a piece of fragment {self.fragments[0]}"
         where = f"{len(self.fragments)} fragment{'' if len(self.fragments) == 1 else 's'}"
         if self.found is not None:
             return f"{self.rows:,} rows by address in {where}"
         return f"at most {self.rows:,} rows by lookup in {where}" if self.lookup else f"{self.rows:,} rows of {where}"
 
 
-def plan_parts(catalog: Catalog, request: ScanRequest, rows_per_part: int = ROWS_PER_PART) -> list[Part]:
-    """The parts of a scan: first the rows found by indices, then the fragments to scan. Parts have at least one row."""
-    request = prepared(catalog.snapshot, request)
-    manifest = catalog.snapshot.manifest
+def plan_parts(catalog: Catalog, request: ScanRequest, rows_per_part: int | None = None) -> list[Part]:
+    """The parts of a scan: first the rows found by indices, then the fragments to scan. Parts have at least one row.
+    By default they have as many as fit some number of bytes."""
+    snapshot = catalog.snapshot
+    rows, uncut = rows_of_parts(snapshot, request.columns, rows_per_part)
+    request = prepared(snapshot, request)
     if request.filter is None:
-        return _grouped(manifest, manifest.live, rows_per_part)
-    planner = Planner(catalog, parse(catalog.snapshot, request.filter))
+        return _grouped(snapshot, snapshot.manifest.live, rows, uncut)
+    planner = Planner(catalog, parse(snapshot, request.filter))
     answer = planner.answer(search=False)
     many = answer.expected.row_runs > SEARCHED_RUNS
     if not many:
         answer = planner.answer()
         many = answer.indexed.rows.nbytes > SENT_BYTES
-    scanned = _grouped(manifest, answer.scanned, rows_per_part)
+    scanned = _grouped(snapshot, answer.scanned, rows, uncut)
     if many:
-        return _grouped(manifest, answer.indexed.fragments, SEARCHING_PARTS * rows_per_part, lookup=True) + scanned
-    return [*_found(answer, rows_per_part), *scanned]
+        return _grouped(snapshot, answer.indexed.fragments, SEARCHING_PARTS * rows, lookup=True) + scanned
+    return [*_found(answer, rows), *scanned]
 
 
 def read_part(pin: Pin, part: Part, request: ScanRequest) -> Iterator[pa.RecordBatch]:
@@ -103,19 +108,35 @@ def _found(answer: Answer, rows_per_part: int) -> Iterator[Part]:
         yield Part(tuple(piece.fragments), len(piece), piece, exact=indexed.exact)
 
 
-def _grouped(manifest: Manifest, fragments: Iterable[int], rows_per_part: int, lookup: bool = False) -> list[Part]:
-    """Group neighboring fragments up to a number of rows."""
+def _grouped(
+    snapshot: Snapshot, fragments: Iterable[int], rows_per_part: int, uncut: int | None = None, *, lookup: bool = False
+) -> list[Part]:
+    """Group neighboring fragments up to a number of rows, and cut those with more rows than `uncut`."""
     parts: list[Part] = []
     chosen: list[int] = []
     rows = 0
     for fragment in fragments:
-        more = manifest.fragments[fragment].live_rows
+        more = snapshot.manifest.fragments[fragment].live_rows
         if chosen and rows + more > rows_per_part:
             parts.append(Part(tuple(chosen), rows, lookup=lookup))
             chosen, rows = [], 0
+        if uncut is not None and more > uncut:
+            parts += _pieces(snapshot, fragment, -(-more // rows_per_part))
+            continue
         chosen.append(fragment)
         rows += more
     return [*parts, Part(tuple(chosen), rows, lookup=lookup)] if chosen else parts
+
+
+def _pieces(snapshot: Snapshot, fragment: int, count: int) -> Iterator[Part]:
+    """The live rows of a fragment in about equal pieces."""
+    rows = snapshot.manifest.fragments[fragment].physical_rows
+    deleted = bitmap_of(snapshot.deleted_offsets(fragment))
+    for start, stop in pairwise(rows * number // count for number in range(count + 1)):
+        live = BitMap(range(start, stop)) - deleted
+        if live:
+            live.run_optimize()
+            yield Part((fragment,), len(live), RowSet({fragment: live}), piece=True)
 
 
 def _looked_up(pin: Pin, part: Part, sql: str) -> Iterator[Part]:

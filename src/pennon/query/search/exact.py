@@ -44,16 +44,21 @@ class ExactSearch:
     def nearest(self, parts: Sequence[ScanPart], queries: Vectors, k: int) -> tuple[Neighbors, int]:
         """The k nearest rows of some scans, and how many were measured. Rows no index would hold are left out."""
         best, measured = Neighbors.none(len(queries)), 0
+        for vectors, addresses in self.batches(parts):
+            measured += len(addresses)
+            distances, positions = self._nearest(queries, vectors, min(k, len(addresses)))
+            best = Neighbors.merged([best, Neighbors(distances, addresses[positions])], k)
+        return best, measured
+
+    def batches(self, parts: Sequence[ScanPart]) -> Iterator[tuple[Vectors, Addresses]]:
+        """The vectors of some scans that have distances, and their addresses."""
         for part in parts:
             for vectors, addresses in self.read(part):
                 valid = self.metric.indexable(vectors)
                 if not valid.all():
                     vectors, addresses = vectors[valid], addresses[valid]
-                measured += len(addresses)
                 if len(addresses):
-                    distances, positions = self._nearest(queries, vectors, min(k, len(addresses)))
-                    best = Neighbors.merged([best, Neighbors(distances, addresses[positions])], k)
-        return best, measured
+                    yield vectors, addresses
 
     def remeasured(self, queries: Vectors, found: Neighbors, k: int) -> Neighbors:
         """The k nearest of candidates, by their vectors in the table instead of what an index made of those."""

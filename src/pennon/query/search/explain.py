@@ -8,6 +8,7 @@ from typing import Any
 
 from pennon.display import Displayed
 from pennon.format.lance_file import ReadCounter, counting_reads
+from pennon.index.cache import CacheUse, counting_cache
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse
 from pennon.query.scan.explain import IndexUse, index_uses, some_ids
@@ -16,7 +17,7 @@ from pennon.query.search.prefilter import Prefilter
 from pennon.query.search.probe import SegmentTrace
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
-from pennon.query.search.run import find_neighbors, measured_again
+from pennon.query.search.run import find_neighbors, measured_again, probing
 from pennon.query.search.source import SearchSegment, Source, usable_source
 from pennon.wording import in_lines, plural
 
@@ -64,13 +65,13 @@ class FilterUse:
 
 @dataclass(frozen=True)
 class SearchExplanation(Displayed):
-    """The plan of a search. The last five figures are there when it was run (`analyze=True`)."""
+    """The plan of a search. The last six figures are there when it was run (`analyze=True`)."""
 
     table: str
     version: int
     column: str
     metric: str
-    k: int
+    k: int | None
     nprobes: int | None
     minimum_nprobes: int
     maximum_nprobes: int | None
@@ -82,6 +83,9 @@ class SearchExplanation(Displayed):
     total_rows: int
     remeasured: int  # candidates of the index that are measured again on the table's vectors
     skipped: tuple[Skipped, ...]
+    distance_range: tuple[float | None, float | None] | None = None
+    offset: int = 0
+    distinct_by: str | None = None
     choice: str | None = None  # why this index, where there are several
     expected: ExpectedRecall | None = None  # where a recall was asked for
     rows_scored: int | None = None
@@ -89,6 +93,7 @@ class SearchExplanation(Displayed):
     rows_returned: int | None = None
     reads: int | None = None
     seconds: float | None = None
+    cache: CacheUse | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -96,7 +101,7 @@ class SearchExplanation(Displayed):
     def __str__(self) -> str:
         lines = [
             f"search of {self.table}, version {self.version}",
-            f"  nearest  {self.k} rows by {self.metric} of column {self.column}",
+            f"  nearest  {self._shape()} by {self.metric} of column {self.column}",
         ]
         if self.index is not None:
             lines.append(f"  index    {self.index}; {self._probes()}")
@@ -118,14 +123,25 @@ class SearchExplanation(Displayed):
             cost = f"{self.reads} index reads, {self.seconds * 1000:.1f} ms"
             work = f"{self.rows_scored:,} rows scored, {self.rows_measured:,} measured"
             lines.append(f"  ran      {work}, {self.rows_returned} rows returned, {cost}")
+        if self.cache is not None:
+            lines.append(f"  cache    {self.cache}")
         return in_lines(lines)
 
+    def _shape(self) -> str:
+        shape = SearchRequest(
+            self.column, self.k, distance_range=self.distance_range, offset=self.offset, distinct_by=self.distinct_by
+        )
+        return shape.shape_text
+
     def _probes(self) -> str:
+        if self.k is None:
+            return "not used: it has no bound on what is within a distance, so every row is measured"
         first = f"{plural(self.minimum_nprobes, 'partition')} of each segment"
         if self.maximum_nprobes == self.minimum_nprobes:
             return first
         most = "more" if self.maximum_nprobes is None else f"up to {self.maximum_nprobes:,}"
-        return f"{first}, {most} while there are fewer than {self.k} answers"
+        selected = " or too few selected rows were compared" if self.filter and not self.filter.after else ""
+        return f"{first}, {most} while there are fewer than {self.k} answers{selected}"
 
 
 def explain_search(
@@ -138,7 +154,8 @@ def explain_search(
         return _ran(catalog, question)
     source = usable_source(catalog, question)
     check_length(question, source.metric)
-    uses = tuple(_planned_use(segment, question) for segment in source.segments)
+    probed = () if request.k is None else source.segments
+    uses = tuple(_planned_use(segment, question) for segment in probed)
     filter = request.filter if request.prefilter else None
     prefilter = None if filter is None else Prefilter.of(catalog, filter, search=False)
     return _explanation(catalog, question, source, uses, _use_of_filter(catalog, request, prefilter))
@@ -146,14 +163,15 @@ def explain_search(
 
 def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
     reads, start = ReadCounter(), time.perf_counter()
-    with counting_reads(reads):
+    with counting_reads(reads), counting_cache() as cache:
         found, trace = find_neighbors(catalog, question)
         returned = to_table(catalog.snapshot, question.request, found, many=False).num_rows
     seconds = time.perf_counter() - start
     if trace.prefilter is not None:
         reads.reads += trace.prefilter.answer.reads.reads
-    traces = trace.segments or [SegmentTrace() for _ in trace.source.segments]
-    uses = tuple(_actual_use(s, t) for s, t in zip(trace.source.segments, traces, strict=True))
+    segments = () if question.request.k is None else trace.source.segments
+    traces = trace.segments or [SegmentTrace() for _ in segments]
+    uses = tuple(_actual_use(s, t) for s, t in zip(segments, traces, strict=True))
     used = _use_of_filter(catalog, question.request, trace.prefilter)
     if used is not None and not used.after:
         few = trace.rows_selected is not None and not trace.segments
@@ -165,6 +183,7 @@ def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
         rows_returned=returned,
         reads=reads.reads,
         seconds=seconds,
+        cache=cache,
     )
 
 
@@ -172,24 +191,29 @@ def _explanation(
     catalog: Catalog, question: Question, source: Source, segments: tuple[SegmentUse, ...], filter: FilterUse | None
 ) -> SearchExplanation:
     snapshot, manifest = catalog.snapshot, catalog.snapshot.manifest
-    again = bool(source.segments) and measured_again(question, source)
+    least, radius = question.request.least_probes, question.request.k is None
+    again = bool(source.segments) and measured_again(question, source) and not radius
+    measured = manifest.live if radius and filter is None else source.exact
     return SearchExplanation(
         table=snapshot.uri,
         version=snapshot.version,
         column=question.column.path,
         metric=source.metric.value,
-        k=question.k,
+        k=question.request.k,
         nprobes=question.request.nprobes,
-        minimum_nprobes=question.request.least_probes,
+        minimum_nprobes=max((probing(question, None).least_of(s) for s in source.segments), default=least),
         maximum_nprobes=question.request.most_probes,
         index=source.index,
         segments=segments,
         filter=filter,
-        measured_fragments=tuple(source.exact),
-        measured_rows=manifest.rows_in(source.exact),
+        measured_fragments=tuple(measured),
+        measured_rows=manifest.rows_in(measured),
         total_rows=manifest.rows_in(manifest.live),
         remeasured=question.wanted if again else 0,
         skipped=(*catalog.skipped, *source.passed_over),
+        distance_range=question.request.distance_range,
+        offset=question.request.offset,
+        distinct_by=question.request.distinct_by,
         choice=source.reason,
         expected=question.request.expected,
     )
@@ -197,7 +221,8 @@ def _explanation(
 
 def _planned_use(segment: SearchSegment, question: Question) -> SegmentUse:
     opened = segment.opened
-    probes = opened.files.ivf.rank(opened.ask(question.queries)[0], question.request.least_probes)[0][0]
+    least = probing(question, None).least_of(segment)
+    probes = opened.files.ivf.rank(opened.ask(question.queries)[0], least)[0][0]
     trace = SegmentTrace(len(probes), rows=int(opened.lengths[probes].sum()))
     return replace(_actual_use(segment, trace), loaded=None, rows_scored=None)
 

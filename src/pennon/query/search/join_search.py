@@ -23,6 +23,7 @@ from pennon.query.search.probe import Probing, first_partitions, nearest_within
 from pennon.query.search.request import Question, SearchRequest, read_request
 from pennon.query.search.result_table import to_table
 from pennon.query.search.run import SearchTrace, Task, plan_task, probing, run_task
+from pennon.query.search.shapes import needs_more
 from pennon.query.search.source import Source, usable_source
 
 # Some partitions of a segment: its number among those of the source, the first, and the end.
@@ -63,6 +64,8 @@ class JoinSearch:
     def answer(self, question: Question, candidates: Neighbors | None = None) -> Neighbors:
         """The neighbors of some queries. `candidates` are what others found for them in the partitions they probe;
         without them, a segment that turns out damaged is left out and its fragments are measured."""
+        if needs_more(question.request):
+            candidates = None  # which are the nearest, and need not be among the answers
         while True:
             try:
                 trace = SearchTrace(self._source())
@@ -75,7 +78,7 @@ class JoinSearch:
     def probes(self, queries: Vectors) -> list[Positions]:
         """The partitions each query probes, segment by segment; none if the filter selects few enough rows to
         measure all."""
-        if not self._task().indexed:
+        if not self._task().indexed or needs_more(self._question.request):
             return []
         return [first_partitions(segment, queries, self._how) for segment in self._source().segments]
 
@@ -93,7 +96,7 @@ class JoinSearch:
 
     @property
     def _how(self) -> Probing:
-        return probing(self._question, self._task())
+        return probing(self._question, self._task().selection)
 
     def _source(self) -> Source:
         return usable_source(self._catalog, self._question)

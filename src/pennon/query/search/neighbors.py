@@ -65,9 +65,27 @@ class Neighbors:
 
     def among(self, addresses: Addresses) -> Neighbors:
         """Only those at some (ascending) addresses."""
-        kept = np.isin(self.addresses, addresses, assume_unique=False)
+        return self.only(np.isin(self.addresses, addresses, assume_unique=False))
+
+    def within(self, lower: float | None, upper: float | None) -> Neighbors:
+        """Only those at a distance from `lower` on and below `upper`; None for no bound."""
+        if lower is None and upper is None:
+            return self
+        kept = self.found
+        if lower is not None:
+            kept = kept & (self.distances >= np.float32(lower))
+        if upper is not None:
+            kept = kept & (self.distances < np.float32(upper))
+        return self.only(kept)
+
+    def only(self, kept: Mask) -> Neighbors:
+        """Only some of them."""
         distances = np.where(kept, self.distances, np.float32(np.inf))
         return Neighbors.nearest(distances, self.addresses, distances.shape[1]) if kept.size else self
+
+    def after(self, offset: int) -> Neighbors:
+        """Without the first ones of each query."""
+        return Neighbors(self.distances[:, offset:], self.addresses[:, offset:]) if offset else self
 
     def of(self, queries: Positions | slice) -> Neighbors:
         return Neighbors(self.distances[queries], self.addresses[queries])

@@ -3,7 +3,7 @@ after the search, by a look at the rows found."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from pyroaring import BitMap
@@ -12,10 +12,12 @@ from pennon.format.addresses import Addresses
 from pennon.format.row_set import RowSet
 from pennon.format.rows import ADDRESS, ScannedRows
 from pennon.format.snapshot import Snapshot
+from pennon.index.vector.vectors import Mask
 from pennon.query.catalog import Catalog
 from pennon.query.filter.reading import read_filter
 from pennon.query.scan.execute import filter_errors
 from pennon.query.scan.planner import Answer, Planner
+from pennon.query.search.live_rows import LiveRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,28 @@ class ScanPart:
     def rows(self) -> ScannedRows:
         """As a scanner takes them."""
         return dict.fromkeys(self.fragments) if self.found is None else self.found.by_fragment
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The rows that a filter selects of what an index covers, as a set by fragment. Partitions test their rows against
+    it: no row of a partition that is not probed is looked up."""
+
+    rows: RowSet
+    count: int
+    _flags: dict[object, tuple[Mask, int]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, rows: RowSet) -> Selection:
+        return cls(rows, len(rows))
+
+    def flags(self, live: LiveRows) -> tuple[Mask, int]:
+        """Of the rows of a segment, and how many are set; made once for all blocks of queries."""
+        found = self._flags.get(live.token)
+        if found is None:
+            flags = live.flags(self.rows)
+            found = self._flags[live.token] = flags, int(np.count_nonzero(flags))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +92,16 @@ class Prefilter:
             return pieces[0]
         found = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.uint64)
         return found if (found[1:] >= found[:-1]).all() else np.sort(found)
+
+    def rows(self, fragments: BitMap) -> RowSet:
+        """The selected rows of some fragments, all of them listed."""
+        found = RowSet.none()
+        for part in self.parts(fragments):
+            if part.found is not None and part.filter is None:
+                found |= part.found
+            else:
+                found |= RowSet.of_addresses(np.concatenate([np.empty(0, dtype=np.uint64), *self._scanned(part)]))
+        return found
 
     def _scanned(self, part: ScanPart) -> list[Addresses]:
         return _scanned(self.snapshot, part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -15,10 +15,12 @@ from pennon.format.schema import Column, stored_values
 from pennon.format.snapshot import Snapshot
 from pennon.index.threads import cores
 from pennon.index.vector.metric import Metric
+from pennon.index.vector.several import gathered
 from pennon.index.vector.vectors import VECTOR_TYPES, Positions, Vectors, VectorType, in_type, is_vector_type, to_matrix
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import column_names
 from pennon.query.search.expected import ExpectedRecall
+from pennon.wording import plural
 
 # Partitions probed of every segment by default; more while a query has too few answers.
 DEFAULT_NPROBES = 20
@@ -40,6 +42,10 @@ class SearchOptions(TypedDict, total=False):
     ef: breadth of the walk through HNSW graphs; 1.5 times the candidates by default.
     filter: only rows it selects are candidates.
     prefilter: False finds the k nearest of all rows, and then leaves out those that the filter does not select.
+    distance_range: only rows at a distance from the first bound on and below the second; None for no bound. With
+        `k=None`, all of them.
+    offset: neighbors to leave out first.
+    distinct_by: a column; only the nearest row of each of its values, for k values. NULL counts as a value.
     columns: those to return, every one by default; `_distance` comes behind them.
     index: the name of the index to use; by default the one with the best expected recall among those that cover most.
     use_index: False measures every row.
@@ -59,6 +65,9 @@ class SearchOptions(TypedDict, total=False):
     with_row_id: bool
     with_row_address: bool
     use_index: bool
+    distance_range: tuple[float | None, float | None] | None
+    offset: int
+    distinct_by: str | None
     recall: float | None
 
 
@@ -67,7 +76,7 @@ class SearchRequest:
     """What the user requests."""
 
     column: str
-    k: int = 10
+    k: int | None = 10  # None: all rows of the distance range
     metric: str | None = None
     nprobes: int | None = None
     refine_factor: int | None = None
@@ -82,13 +91,41 @@ class SearchRequest:
     minimum_nprobes: int | None = None
     maximum_nprobes: int | None = None
     threads: int | None = None  # for a batch; as many as there are cores by default
+    distance_range: tuple[float | None, float | None] | None = None
+    offset: int = 0
+    distinct_by: str | None = None
     recall: float | None = None
     expected: ExpectedRecall | None = None  # once the options above follow from `recall`
 
     @property
+    def reach(self) -> int:
+        """Neighbors of a query up to the last one that is returned; 1 where their number is open."""
+        return 1 if self.k is None else self.k + self.offset
+
+    @property
+    def lower(self) -> float | None:
+        return None if self.distance_range is None else self.distance_range[0]
+
+    @property
+    def upper(self) -> float | None:
+        return None if self.distance_range is None else self.distance_range[1]
+
+    @property
+    def shape_text(self) -> str:
+        """What is returned for a query: `10 rows, one for each lang, at distances from 0.5 on`."""
+        text = "all rows" if self.k is None else plural(self.k, "row")
+        if self.offset:
+            text += f" after the first {self.offset:,}"
+        if self.distinct_by is not None:
+            text += f", one for each {self.distinct_by},"
+        bounds = [f"from {self.lower:g} on"] if self.lower is not None else []
+        bounds += [f"below {self.upper:g}"] if self.upper is not None else []
+        return f"{text} at distances {' and '.join(bounds)}" if bounds else text
+
+    @property
     def wanted(self) -> int:
-        """Candidates per query; a refined search keeps k of more."""
-        return self.k * (self.refine_factor or 1)
+        """Candidates per query; a refined search keeps some of more."""
+        return self.reach * (self.refine_factor or 1)
 
     @property
     def most_probes(self) -> int | None:
@@ -102,16 +139,22 @@ class SearchRequest:
         return given or min(DEFAULT_NPROBES, self.most_probes or DEFAULT_NPROBES)
 
     @classmethod
-    def of(cls, column: str, k: int, options: Mapping[str, Any]) -> SearchRequest:
+    def of(cls, column: str, k: int | None, options: Mapping[str, Any]) -> SearchRequest:
         check_option_names(options)
         for name in ("with_row_id", "with_row_address", "use_index", "prefilter"):
             if not isinstance(options.get(name, False), bool):
                 raise InvalidArgument(f"{name} must be True or False, not {options[name]!r}")
-        for name, value in (("column", column), ("metric", options.get("metric")), ("index", options.get("index"))):
+        texts = {name: options.get(name) for name in ("metric", "index", "distinct_by")}
+        for name, value in (("column", column), *texts.items()):
             if not isinstance(value, str) and (value is not None or name == "column"):
                 raise InvalidArgument(f"{name} must be text, not {value!r}")
         if options.get("columns") is not None:
             options = {**options, "columns": column_names(options["columns"])}
+        if options.get("distance_range") is not None:
+            options = {**options, "distance_range": read_range(options["distance_range"])}
+        offset = options.get("offset", 0)
+        if isinstance(offset, bool) or not isinstance(offset, int | np.integer) or offset < 0:
+            raise InvalidArgument(f"offset must be a whole number of at least 0, not {offset!r}")
         # Compiled code takes Python's own numbers only.
         plain: dict[str, Any] = {
             name: int(value) if isinstance(value, np.integer) else value for name, value in options.items()
@@ -136,22 +179,31 @@ class Question:
     queries: Vectors
     metric: Metric | None
     starts: Positions | None = None  # the first vector of each query, where rows and queries have several
+    growth: int = 1  # of the candidates, where bounds and groups left too few
 
     @property
     def count(self) -> int:
         """The number of queries."""
         return len(self.queries) if self.starts is None else len(self.starts)
 
+    def of_queries(self, chosen: Positions) -> Question:
+        """The same for some of the queries."""
+        if self.starts is None:
+            return replace(self, queries=self.queries[chosen])
+        vectors, starts = gathered(self.starts, len(self.queries), chosen)
+        return replace(self, queries=self.queries[vectors], starts=starts)
+
     @property
     def k(self) -> int:
-        return self.request.k
+        """Neighbors to find, those that are left out at last included."""
+        return self.request.reach * self.growth
 
     @property
     def wanted(self) -> int:
         """Candidates per query. Those of several vectors are always measured again."""
         if self.starts is not None and self.request.refine_factor is None:
             return self.k * SEVERAL_REFINE_FACTOR
-        return self.request.wanted
+        return self.request.wanted * self.growth
 
     @property
     def threads(self) -> int:
@@ -166,8 +218,12 @@ def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike
             f"column {column.path!r} of {snapshot.uri} is of type {column.type}, which cannot be searched",
             f"Searches need {VECTOR_TYPES}",
         )
+    if request.k is None and request.upper is None:
+        remedy = "Give k, or distance_range with an upper bound for all rows within it"
+        raise InvalidArgument("a search without k has no end", remedy)
     for label in ("k", "nprobes", "minimum_nprobes", "maximum_nprobes", "refine_factor", "ef"):
-        _check_number(label, getattr(request, label), optional=label != "k")
+        _check_number(label, getattr(request, label), optional=label != "k" or request.k is None)
+    _check_shape(snapshot, request)
     if request.most_probes is not None and request.least_probes > request.most_probes:
         raise InvalidArgument(
             f"at least {request.least_probes} partitions and at most {request.most_probes} exclude each other",
@@ -183,6 +239,43 @@ def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike
         refined = " times refine_factor" if request.refine_factor else ""
         raise InvalidArgument(f"ef={request.ef} is less than k{refined}", f"Use ef >= {question.wanted}")
     return question
+
+
+def read_range(given: object) -> tuple[float | None, float | None]:
+    """Bounds as floats. Raises InvalidArgument if they are none, or the first is above the second."""
+    problem = InvalidArgument(
+        f"distance_range must be a pair of numbers, the first not above the second, not {given!r}",
+        "Give (lower, upper), with None for a bound that is open",
+    )
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise problem
+    bounds: list[float | None] = []
+    for bound in given:
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float | np.number)):
+            raise problem
+        bounds.append(None if bound is None else float(bound))
+    lower, upper = bounds
+    if any(bound is not None and np.isnan(bound) for bound in bounds):
+        raise problem
+    if lower is not None and upper is not None and lower > upper:
+        raise problem
+    return lower, upper
+
+
+def _check_shape(snapshot: Snapshot, request: SearchRequest) -> None:
+    """Bounds and groups."""
+    if request.k is None:
+        for name in ("nprobes", "minimum_nprobes", "maximum_nprobes", "refine_factor", "ef"):
+            if getattr(request, name) is not None:
+                problem = f"{name} has no meaning for all rows within a distance, which are all found"
+                raise InvalidArgument(problem, f"Leave out {name}, or give k")
+    if request.distinct_by is not None:
+        type_ = snapshot.column(request.distinct_by).type
+        if pa.types.is_nested(type_):
+            raise UnsupportedColumn(
+                f"column {request.distinct_by!r} of {snapshot.uri} is of type {type_}, whose values form no groups",
+                "Name a column of plain values",
+            )
 
 
 def check_length(question: Question, metric: Metric) -> None:

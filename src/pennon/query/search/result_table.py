@@ -64,7 +64,7 @@ def rows_table(
     stored = [name for name in columns if name not in computed and name not in METADATA_COLUMNS]
     values: dict[str, Any] = dict(computed)
     if stored:
-        values |= dict(zip(stored, _fetch(snapshot, addresses, stored).columns, strict=True))
+        values |= dict(zip(stored, fetch_columns(snapshot, addresses, stored).columns, strict=True))
     if ADDRESS in columns:
         values[ADDRESS] = pa.array(addresses)
     if ROW_ID in columns:
@@ -76,7 +76,7 @@ def rows_table(
     return pa.table(arrays, columns)
 
 
-def _fetch(snapshot: Snapshot, addresses: Addresses, columns: list[str]) -> pa.Table:
+def fetch_columns(snapshot: Snapshot, addresses: Addresses, columns: list[str]) -> pa.Table:
     """Stored columns of rows in any order, some of them perhaps several times."""
     if 0 < len(addresses) <= TAKE_LIMIT and is_plain(tuple(columns)):
         return snapshot.take_in_order(addresses, columns)

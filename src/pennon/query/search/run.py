@@ -6,20 +6,18 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from pennon.format.addresses import Addresses
-from pennon.format.row_set import RowSet
 from pennon.query.catalog import Catalog, UnusableSegment
+from pennon.query.search.choice import worth_measuring
 from pennon.query.search.exact import ExactSearch
 from pennon.query.search.neighbors import Neighbors
-from pennon.query.search.prefilter import Prefilter, ScanPart, selected_of
+from pennon.query.search.prefilter import Prefilter, ScanPart, Selection, selected_of
 from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
 from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
 from pennon.query.search.several import SeveralSearch
+from pennon.query.search.shapes import MeasuredShapes, from_nearest, needs_more
 from pennon.query.search.source import Source, find_source
 
-# Up to this many rows that a filter selects are all measured, instead of looking for them in partitions.
-FEW_SELECTED = 1000
 # What a block of queries may take: for each, its distances to all centroids, or the candidates that every thread keeps
 # and the vectors of those that are measured again.
 BLOCK_BYTES = 64 << 20
@@ -39,11 +37,11 @@ class SearchTrace:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be done: whether to probe the index, and there for chosen (ascending) addresses only; and which rows
-    to measure one and all."""
+    """What is to be done: whether to probe the index, and there for selected rows only; and which rows to measure one
+    and all."""
 
     indexed: bool
-    chosen: Addresses | None
+    selection: Selection | None
     exact: list[ScanPart]
 
 
@@ -70,55 +68,91 @@ def find_neighbors(catalog: Catalog, question: Question) -> tuple[Neighbors, Sea
 def plan_task(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
     """Finds out what the filter selects."""
     source = trace.source
+    if question.request.k is None:
+        return Task(False, None, _every_row(catalog, question, trace))
     if question.request.filter is None or not question.request.prefilter:
         return Task(bool(source.segments), None, [ScanPart(source.exact)] if source.exact else [])
     trace.prefilter = prefilter = Prefilter.of(catalog, question.request.filter)
     exact = prefilter.parts(source.exact)
     if not source.segments:
         return Task(False, None, exact)
-    chosen = prefilter.addresses(source.covered)
-    trace.rows_selected = len(chosen)
-    if len(chosen) > max(FEW_SELECTED, question.wanted):
-        return Task(True, chosen, exact)
-    return Task(False, None, [ScanPart(source.covered, RowSet.of_addresses(chosen)), *exact])
+    selection = Selection.of(prefilter.rows(source.covered))
+    trace.rows_selected = selection.count
+    if not worth_measuring(selection, question, probing(question, selection), source):
+        return Task(True, selection, exact)
+    return Task(False, None, [ScanPart(source.covered, selection.rows), *exact])
 
 
 def run_task(
     catalog: Catalog, question: Question, task: Task, trace: SearchTrace, candidates: Neighbors | None = None
 ) -> Neighbors:
     """`candidates` are what others found in the index for these queries, if they did."""
+    request = question.request
     exact = ExactSearch(catalog.snapshot, question.column, trace.source.metric, question.threads)
+
+    def nearest(asked: Question) -> Neighbors:
+        return _nearest(asked, task, exact, trace, candidates)
+
+    def measured(asked: Question) -> Neighbors:
+        selected = None if task.selection is None else task.selection.rows
+        covered = [ScanPart(trace.source.covered, selected)] if task.indexed else []
+        found, rows = MeasuredShapes(exact, [*covered, *task.exact], request).answer(asked)
+        trace.rows_measured += rows
+        return found
+
+    if not needs_more(request):
+        found = nearest(question)
+    elif task.indexed:
+        found = from_nearest(question, catalog.snapshot, nearest, measured)
+    else:
+        found = measured(question)
+    if request.filter is not None and not request.prefilter:
+        found = found.among(selected_of(catalog, request.filter, found.addresses[found.found]))
+    return found.within(request.lower, request.upper).after(request.offset)
+
+
+def _nearest(
+    question: Question, task: Task, exact: ExactSearch, trace: SearchTrace, candidates: Neighbors | None
+) -> Neighbors:
     several = None if question.starts is None else SeveralSearch.of(exact, question)
     found: list[Neighbors] = []
     if task.indexed and several is not None:
         trace.segments = [SegmentTrace() for _ in trace.source.segments]
-        found.append(several.indexed(trace.source, probing(question, task), trace.segments))
+        found.append(several.indexed(trace.source, probing(question, task.selection), trace.segments))
     elif task.indexed:
         found.append(_indexed(question, task, exact, trace, candidates))
     if task.exact:
         if several is not None:
-            measured, trace.rows_measured = several.nearest(task.exact, question.k)
+            measured, rows = several.nearest(task.exact, question.k)
         else:
-            measured, trace.rows_measured = exact.nearest(task.exact, question.queries, question.k)
+            measured, rows = exact.nearest(task.exact, question.queries, question.k)
+        trace.rows_measured += rows
         found.append(measured)
-    nearest = Neighbors.merged(found or [Neighbors.none(question.count)], question.k)
-    if question.request.filter is None or question.request.prefilter:
-        return nearest
-    return nearest.among(selected_of(catalog, question.request.filter, nearest.addresses[nearest.found]))
+    return Neighbors.merged(found or [Neighbors.none(question.count)], question.k)
 
 
-def probing(question: Question, task: Task) -> Probing:
+def _every_row(catalog: Catalog, question: Question, trace: SearchTrace) -> list[ScanPart]:
+    """All rows that may be answered: an index has no bound on what it leaves out."""
+    live, request = catalog.snapshot.manifest.live, question.request
+    if request.filter is None or not request.prefilter:
+        return [ScanPart(live)] if live else []
+    trace.prefilter = prefilter = Prefilter.of(catalog, request.filter)
+    return prefilter.parts(live)
+
+
+def probing(question: Question, selection: Selection | None) -> Probing:
     request = question.request
-    least, most = request.least_probes, request.most_probes
-    return Probing(question.k, question.wanted, least, most, request.ef, task.chosen, question.threads)
+    least = request.minimum_nprobes or request.nprobes
+    ef = None if request.ef is None else max(request.ef, question.wanted)
+    return Probing(question.k, question.wanted, least, request.most_probes, ef, selection, question.threads)
 
 
 def _indexed(
     question: Question, task: Task, exact: ExactSearch, trace: SearchTrace, candidates: Neighbors | None
 ) -> Neighbors:
-    source, how = trace.source, probing(question, task)
+    source, how = trace.source, probing(question, task.selection)
     again = measured_again(question, source)
-    trace.segments = [SegmentTrace() for _ in source.segments]
+    trace.segments = trace.segments or [SegmentTrace() for _ in source.segments]
     blocks: list[Neighbors] = []
     step = _block(question, source, again)
     for start in range(0, len(question.queries), step):

@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from pennon.format.addresses import Addresses, sorted_unique
 from pennon.format.row_set import RowSet
-from pennon.index.vector.several import row_distances, starts_of
+from pennon.index.vector.several import gathered, row_distances, starts_of
 from pennon.index.vector.vectors import Floats, Positions, Vectors
 from pennon.query.search.exact import ExactSearch
 from pennon.query.search.neighbors import NOWHERE, Neighbors
@@ -46,7 +46,7 @@ class SeveralSearch:
 
     def of_queries(self, chosen: Positions) -> SeveralSearch:
         """Some of the queries."""
-        vectors, starts = _gathered(self.starts, len(self.queries), chosen)
+        vectors, starts = gathered(self.starts, len(self.queries), chosen)
         return replace(self, queries=self.queries[vectors], starts=starts)
 
     def nearest(self, parts: Sequence[ScanPart], k: int) -> tuple[Neighbors, int]:
@@ -54,7 +54,7 @@ class SeveralSearch:
         best, measured = Neighbors.none(len(self.starts)), 0
         for part in parts:
             for vectors, addresses in self.exact.read(part):
-                found, rows = self._measure(vectors, addresses)
+                found, rows = self.measure(vectors, addresses)
                 measured += len(rows)
                 if len(rows):
                     every = np.broadcast_to(rows, found.shape)
@@ -98,14 +98,14 @@ class SeveralSearch:
         rows = owners[row_starts]
         distances = np.full(candidates.addresses.shape, np.inf, dtype=np.float32)
         for number, own in enumerate(candidates.addresses):
-            which, _ = _gathered(row_starts, len(owners), np.flatnonzero(np.isin(rows, own)))
-            found, held = self.of_queries(np.array([number]))._measure(vectors[which], owners[which])
+            which, _ = gathered(row_starts, len(owners), np.flatnonzero(np.isin(rows, own)))
+            found, held = self.of_queries(np.array([number])).measure(vectors[which], owners[which])
             if len(held):
                 at = np.minimum(np.searchsorted(held, own), len(held) - 1)
                 distances[number] = np.where(held[at] == own, found[0, at], np.inf)
         return Neighbors.nearest(distances, candidates.addresses, k)
 
-    def _measure(self, vectors: Vectors, owners: Addresses) -> tuple[Floats, Addresses]:
+    def measure(self, vectors: Vectors, owners: Addresses) -> tuple[Floats, Addresses]:
         """The distances of all queries to some rows, and their addresses. A vector that has no distance to anything is
         left out, and a row that has no other."""
         valid = self.exact.metric.indexable(vectors)
@@ -153,10 +153,3 @@ def _changes(first: Positions, second: Addresses) -> Positions:
     """The positions at which either of two columns has another value than before."""
     changed = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
     return np.flatnonzero(np.append(True, changed)) if len(first) else np.empty(0, dtype=np.int64)
-
-
-def _gathered(starts: Positions, end: int, chosen: Positions) -> tuple[Positions, Positions]:
-    """The positions of the vectors of some groups, and where each group starts among them."""
-    counts = (np.append(starts[1:], end) - starts)[chosen]
-    new = np.cumsum(counts) - counts
-    return np.repeat(starts[chosen] - new, counts) + np.arange(counts.sum()), new

@@ -123,7 +123,9 @@ def _source(catalog: Catalog, index: UsableIndex | None, metric: Metric) -> Sour
         # No writer lets segments overlap; if one did, a row would come back twice.
         own = usable.coverage - covered
         addresses = usable.kind.stores_addresses(usable.segment.index_version, snapshot.manifest.has_stable_row_ids)
-        segments.append(SearchSegment(usable, opened, own, LiveRows(snapshot, own, addresses), catalog.cache))
+        segments.append(
+            SearchSegment(usable, opened, own, LiveRows(snapshot, own, addresses, placed=True), catalog.cache)
+        )
         covered |= own
     name = index.name if index else None
     return Source(metric, name, tuple(segments), covered, snapshot.manifest.live - covered, tuple(passed_over))

@@ -12,6 +12,7 @@ from pyroaring import BitMap
 
 from pennon.display import Displayed
 from pennon.format.lance_file import ReadCounter, counting_reads
+from pennon.index.cache import CacheUse, counting_cache
 from pennon.index.inverted.query import Boolean, Match, Query
 from pennon.query.catalog import Catalog, Skipped, UnusableSegment
 from pennon.query.scan.explain import some_ids
@@ -43,7 +44,7 @@ class TextSegmentUse:
 @dataclass(frozen=True)
 class TextColumnUse:
     """What is searched for in one column: the terms, and how many documents of the index and of scanned rows have each.
-    The last three figures are there when the search was run."""
+    The last four figures are there when the search was run."""
 
     column: str
     index: str | None
@@ -83,6 +84,7 @@ class TextExplanation(Displayed):
     rows_returned: int | None = None
     reads: int | None = None
     seconds: float | None = None
+    cache: CacheUse | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -100,6 +102,8 @@ class TextExplanation(Displayed):
             lines.append(
                 f"  ran      {self.rows_returned} rows returned, {self.reads} index reads, {self.seconds * 1000:.1f} ms"
             )
+        if self.cache is not None:
+            lines.append(f"  cache    {self.cache}")
         return in_lines(lines)
 
 
@@ -138,7 +142,7 @@ def _planned(catalog: Catalog, question: TextQuestion) -> tuple[TextColumnUse, .
 
 def _ran(catalog: Catalog, question: TextQuestion) -> TextExplanation:
     reads, start = ReadCounter(), time.perf_counter()
-    with counting_reads(reads):
+    with counting_reads(reads), counting_cache() as cache:
         [found], trace = find_texts(catalog, question)
         returned = text_table(catalog, question.request, [found], many=False).num_rows
     seconds = time.perf_counter() - start
@@ -156,7 +160,7 @@ def _ran(catalog: Catalog, question: TextQuestion) -> TextExplanation:
     explanation = _explanation(catalog, question, uses, trace.prefilter)
     if explanation.filter is not None:
         explanation = replace(explanation, filter=replace(explanation.filter, rows_selected=trace.rows_selected))
-    return replace(explanation, rows_returned=returned, reads=reads.reads, seconds=seconds)
+    return replace(explanation, rows_returned=returned, reads=reads.reads, seconds=seconds, cache=cache)
 
 
 def _use(

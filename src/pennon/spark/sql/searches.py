@@ -33,8 +33,8 @@ class Search:
     name: str
     computed: tuple[str, ...]
     check_options: Callable[[Iterable[str]], None]
-    run: Callable[[Catalog, Given, int, Given], pa.Table]
-    explain: Callable[[Catalog, Given, int, Given], str]
+    run: Callable[[Catalog, Given, Any, Given], pa.Table]
+    explain: Callable[[Catalog, Given, Any, Given], str]
     vector: str | None = None
 
     def functions(self) -> tuple[TableFunction, TableFunction]:
@@ -78,14 +78,16 @@ class Search:
     def _explained(self, catalog: Catalog, columns: tuple[str, ...], given: Given) -> str:
         return self.explain(catalog, *self._bound(columns, given))
 
-    def _bound(self, columns: tuple[str, ...], given: Given) -> tuple[Mapping[str, Any], int, Mapping[str, Any]]:
+    def _bound(self, columns: tuple[str, ...], given: Given) -> tuple[Mapping[str, Any], int | None, Mapping[str, Any]]:
         own = SIGNATURES[f"pennon_{self.name}"].required[1:]
         arguments = {name: given.get(name) for name in own}
         if self.vector is not None:
             arguments[self.vector] = _vector(arguments[self.vector])
         options = options_of(given, {"uri", "k", *own, *EVERYWHERE, *IDS})
-        k = given.get("k")
-        return arguments, K if k is None else k, {**options, "columns": list(columns)}
+        # NULL is the default, unless the search has an end of its own.
+        k = given.get("k", K)
+        k = K if k is None and "distance_range" not in options else k
+        return arguments, k, {**options, "columns": list(columns)}
 
 
 def _vector(query: Any) -> list[float | None] | None:

@@ -116,9 +116,9 @@ def test_no_queries() -> None:
     assert searcher.search(POINTS[:0], 4)[0].shape == (0, 4)
 
 
-def test_ef_is_half_as_much_again_as_k_and_never_less_than_k() -> None:
+def test_ef_is_50_or_half_as_much_again_as_k_and_never_less_than_k() -> None:
     searcher = HnswSearcher(build_graph(POINTS, by_l2=True), NodeVectors.of_points(POINTS, by_l2=True))
-    assert [default_ef(k) for k in (1, 10, 15)] == [1, 15, 22]
+    assert [default_ef(k) for k in (1, 10, 33, 40)] == [50, 50, 50, 60]
     for k, ef in ((10, 9), (0, 5)):
         with pytest.raises(InvalidArgument):
             searcher.search(POINTS[:1], k, ef)

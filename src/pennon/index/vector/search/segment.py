@@ -22,7 +22,7 @@ from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.vector.description import describe_files
 from pennon.index.vector.files.storage import AUXILIARY_FILE, ROW_ID, Partition, VectorFiles
 from pennon.index.vector.hnsw.graph import HnswGraph
-from pennon.index.vector.hnsw.search import HnswSearcher
+from pennon.index.vector.hnsw.search import HnswSearcher, default_ef
 from pennon.index.vector.kinds import SubIndex
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import PointQuantizer
@@ -80,11 +80,19 @@ class VectorSegment:
     def row_bytes(self) -> int:
         """The approximate size of a row of a loaded partition. RQ has one byte per dimension in memory for any number
         of bits."""
-        widths = [_byte_width(field.type) for field in self.files.quantizer.fields()]
         graph = GRAPH_ROW_BYTES if self.files.kind.sub_index is SubIndex.HNSW else 0
         if graph and self.metric is Metric.HAMMING:
             graph += 8 * self.files.ivf.dim  # a byte for every bit
-        return 8 + max(sum(widths), self.files.ivf.dim) + graph
+        return 8 + max(self.code_bytes, self.files.ivf.dim) + graph
+
+    @cached_property
+    def code_bytes(self) -> int:
+        """The size of the code of a row as stored."""
+        return sum(_byte_width(field.type) for field in self.files.quantizer.fields())
+
+    def cached(self, numbers: Positions) -> Mask:
+        """Which of some partitions are in the cache."""
+        return np.array(self._cache.holds([(*self._key, number) for number in numbers.tolist()]), dtype=np.bool_)
 
     def ask(self, queries: Vectors) -> tuple[Vectors, Vectors]:
         """Queries prepared for the comparison with centroids, and with partitions."""
@@ -123,7 +131,7 @@ class VectorSegment:
         """The k nearest allowed rows of each query in those partitions it probes that are given. Distances are on the
         scale of the index; multiply by `scale` for Lance's."""
         allowed = allowed or {}
-        graphs = self._worth_walking(partitions, probes, allowed)
+        graphs = self._worth_walking(partitions, probes, ef or default_ef(k), allowed)
         scorers = {number: partition.scorer for number, partition in partitions.items() if number not in graphs}
         found: list[Found] = []
         if graphs:
@@ -133,13 +141,19 @@ class VectorSegment:
             found.append(search_partitions(quantizer, scorers, prepared, probes, k, allowed=allowed, threads=threads))
         return found[0] if len(found) == 1 else Found.merged(found, k)
 
+    def warm(self) -> Iterator[None]:
+        filled = np.flatnonzero(self.lengths)
+        for start in range(0, len(filled), FETCHING_THREADS):
+            self.partitions(filled[start : start + FETCHING_THREADS].tolist())
+            yield
+
     def stored_ids(self) -> Iterator[Addresses]:
         file = LanceFile(self._store, f"{self._segment.directory}/{AUXILIARY_FILE}", columns=[ROW_ID])
         for batch in file.batches(0, file.num_rows):
             yield batch.column(0).to_numpy()
 
     def _worth_walking(
-        self, partitions: Mapping[int, SearchPartition], probes: Positions, allowed: Mapping[int, Mask]
+        self, partitions: Mapping[int, SearchPartition], probes: Positions, ef: int, allowed: Mapping[int, Mask]
     ) -> dict[int, Graph]:
         if self.files.kind.sub_index is not SubIndex.HNSW:
             return {}
@@ -147,7 +161,7 @@ class VectorSegment:
         return {
             number: partition.graph
             for number, partition in partitions.items()
-            if partition.graph and partition.graph.worth_walking(int(crowds[number]), allowed.get(number))
+            if partition.graph and partition.graph.worth_walking(int(crowds[number]), ef, allowed.get(number))
         }
 
     def _load(self, number: int) -> tuple[SearchPartition, int]:

@@ -55,11 +55,25 @@ def with_recall(catalog: Catalog, request: SearchRequest) -> SearchRequest:
     given = [name for name in SET_BY_RECALL if getattr(request, name) is not None]
     if given:
         raise InvalidArgument(f"recall sets {given[0]}, which is given as well", f"Leave out recall, or {given[0]}")
+    if request.k is None:
+        problem = "recall has no meaning for all rows within a distance, which are all found"
+        raise InvalidArgument(problem, "Leave out recall, or give k")
+    # Measured for the nearest rows, from which bounds and groups then choose.
+    plain = replace(request, k=request.reach, columns=None, distance_range=None, offset=0, distinct_by=None)
     while True:
         try:
-            return replace(_remembered(catalog, replace(request, columns=None)), columns=request.columns)
+            found = _remembered(catalog, plain)
+            break
         except UnusableSegment as unusable:
             catalog.exclude(unusable)
+    return replace(
+        found,
+        k=request.k,
+        columns=request.columns,
+        distance_range=request.distance_range,
+        offset=request.offset,
+        distinct_by=request.distinct_by,
+    )
 
 
 def check_recall(recall: object) -> None:
