@@ -16,7 +16,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from pennon.engine import Engine
-from pennon.errors import InvalidArgument
+from pennon.errors import InvalidArgument, UnsupportedColumn
 from pennon.format.scratch_table import write_scratch_table
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
@@ -24,7 +24,7 @@ from pennon.index.options import IndexOptions, options_of
 from pennon.index.registry import index_options
 from pennon.index.vector.kinds import VECTOR_KINDS
 from pennon.index.vector.options import VECTOR_OPTIONS, IvfOptions
-from pennon.index.vector.vectors import to_matrix
+from pennon.index.vector.vectors import is_vector_type, to_matrix
 from pennon.jobs.create_index import create_index, plan_index
 from pennon.jobs.kinds import BuildPlan
 from pennon.jobs.tune.advice import IndexAdvice, IndexCandidate, K
@@ -35,6 +35,7 @@ from pennon.query.catalog import Catalog
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.source import find_source
 from pennon.query.search.tuning.resolve import check_recall
+from pennon.query.search.tuning.truth import check_one_vector
 from pennon.wording import human_bytes
 
 DEFAULT_RECALL = 0.95
@@ -67,8 +68,14 @@ def advise_index(
     recall = DEFAULT_RECALL if recall is None else recall
     check_recall(recall)
     described = snapshot.column(column)
+    if not is_vector_type(described.type):
+        raise UnsupportedColumn(f"column {column!r} of {snapshot.uri} has type {described.type}", "Give one of vectors")
+    check_one_vector(described)
     rows = snapshot.manifest.rows_in(snapshot.manifest.live)
     candidates = _candidates(kind, options, described.type.list_size)
+    if kind is None:
+        # Vectors of bits have no codes but themselves.
+        candidates = [each for each in candidates if _is_supported(snapshot, column, each)]
     width = described.type.list_size * described.type.value_type.bit_width // 8
     wanted = max(LEAST_ROWS, min(SAMPLE_ROWS, SAMPLE_BYTES // width))
     values = snapshot.sample_column(described, snapshot.manifest.fragments, wanted, seed=snapshot.version)
@@ -189,7 +196,7 @@ def _measured(
         )
         snapshot = create_index(engine, snapshot, smaller.index_type, plan, replace=True, whole=True)
     catalog = Catalog.read(snapshot, ByteCache(MEMORY_BYTES))
-    metric = candidates[0].measure.value
+    metric = candidates[0].metric
     request = SearchRequest("vector", K, metric=metric, recall=recall)
     _, result = tune(engine, catalog, request, None, QUERIES, store=False)
     built: list[_Built] = []
@@ -217,6 +224,14 @@ def _candidate(
         built.setting,
         "" if fits else "too large",
     )
+
+
+def _is_supported(snapshot: Snapshot, column: str, options: IvfOptions) -> bool:
+    try:
+        _file_bytes(snapshot, column, options)
+    except UnsupportedColumn:
+        return False
+    return True
 
 
 def _file_bytes(snapshot: Snapshot, column: str, options: IvfOptions) -> int:

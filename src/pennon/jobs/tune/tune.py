@@ -18,7 +18,7 @@ from pennon.query.search.request import SearchRequest, VectorLike, check_length,
 from pennon.query.search.source import Source, sources_of, usable_source
 from pennon.query.search.tuning.record import Tuning, read_tunings
 from pennon.query.search.tuning.resolve import check_recall, measure
-from pennon.query.search.tuning.truth import Queries, sample_rows
+from pennon.query.search.tuning.truth import Queries, check_one_vector, sample_rows
 
 LEAST_QUERIES = 10
 
@@ -35,6 +35,7 @@ def tune(
     check_recall(request.recall)
     started, snapshot = time.monotonic(), catalog.snapshot
     question = read_request(snapshot, request, () if queries is None else queries, many=True)
+    check_one_vector(question.column)
     sources = _sources(catalog, request)
     metric = sources[0].metric if sources else usable_source(catalog, question).metric
     request = replace(request, metric=metric.value)

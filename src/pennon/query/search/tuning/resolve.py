@@ -23,7 +23,7 @@ from pennon.query.search.tuning.filters import filter_class
 from pennon.query.search.tuning.measure import Bench
 from pennon.query.search.tuning.record import FilterClass, IndexState, Tuning, stored_tunings
 from pennon.query.search.tuning.settings import Measured, Setting, cheapest
-from pennon.query.search.tuning.truth import Truth, find_truth, sample_rows
+from pennon.query.search.tuning.truth import Truth, check_one_vector, find_truth, sample_rows
 from pennon.wording import human_bytes
 
 # What a handle measures without being asked to: items of vectors to read, products with queries, queries, seconds.
@@ -164,6 +164,7 @@ def _remembered(catalog: Catalog, request: SearchRequest) -> SearchRequest:
 
 def _chosen(catalog: Catalog, request: SearchRequest, recall: float) -> SearchRequest:
     question = read_request(catalog.snapshot, request, (), many=True)
+    check_one_vector(question.column)
     sources = tuple(each for each in sources_of(catalog, question) if each.segments) if request.use_index else ()
     metric = sources[0].metric if sources else usable_source(catalog, question).metric
     request = replace(request, metric=metric.value)

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from pyroaring import BitMap
 
+from pennon.errors import UnsupportedColumn
 from pennon.format.addresses import Addresses
 from pennon.format.row_set import bitmap_of
 from pennon.format.rows import ADDRESS
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks, to_matrix
+from pennon.index.vector.vectors import Floats, Positions, Vectors, VectorType, row_chunks, to_matrix
 from pennon.query.catalog import Catalog
 from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.request import SearchRequest, read_request
@@ -90,6 +91,14 @@ def searched_k(queries: Queries, k: int) -> int:
     return k + TIED + queries.extra
 
 
+def check_one_vector(column: Column) -> None:
+    """Recall is measured where a row has one vector."""
+    if VectorType.of(column.type).several:
+        raise UnsupportedColumn(
+            f"column {column.path!r} has several vectors a row, for which recall is not measured", "Give nprobes"
+        )
+
+
 def find_truth(catalog: Catalog, request: SearchRequest, queries: Queries) -> Truth:
     """By an exact search in this process."""
     exact = replace(request, k=searched_k(queries, request.reach), index=None, use_index=False, columns=())
@@ -112,8 +121,8 @@ def sample_rows(snapshot: Snapshot, column: Column, metric: Metric, count: int, 
             offsets -= bitmap_of(snapshot.deleted_offsets(fragment.id))
         if offsets:
             wanted[fragment.id] = offsets
-    vectors = [np.empty((0, column.type.list_size), dtype=column.type.value_type.to_pandas_dtype())]
-    own = [np.empty(0, dtype=np.uint64)]
+    vectors: list[Vectors] = []
+    own: list[Addresses] = []
     if wanted:
         with snapshot.reading_rows():
             for batch in snapshot.scanner(wanted, columns=[column.path], with_row_address=True).to_batches():
@@ -121,5 +130,7 @@ def sample_rows(snapshot: Snapshot, column: Column, metric: Metric, count: int, 
                 kept = np.flatnonzero(whole)[metric.indexable(matrix[whole])]
                 vectors.append(matrix[kept])
                 own.append(batch.column(ADDRESS).to_numpy()[kept])
+    if not vectors:
+        return Queries(np.empty((0, column.type.list_size), dtype=np.float32), np.empty(0, dtype=np.uint64))
     drawn = Queries(np.concatenate(vectors), np.concatenate(own))
     return drawn.of(rng.permutation(len(drawn))[:count])
