@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from pennon.display import Displayed
-from pennon.errors import InvalidArgument
+from pennon.errors import InvalidArgument, UnsupportedColumn
+from pennon.format.schema import Column
 from pennon.format.snapshot import Pin
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Vectors, to_matrix
@@ -119,7 +122,7 @@ def plan_near_duplicates(
     snapshot = catalog.snapshot
     question = read_request(snapshot, request, (), many=True)
     source = usable_source(catalog, question)
-    _check_metric(source.metric)
+    _check_metric(question.column, source.metric)
     parts = plan_parts(catalog, ScanRequest(request.filter))
     rows = sum(part.rows for part in parts)
     sample = _sample(catalog, question, source.metric)
@@ -153,8 +156,14 @@ def _grouped(chosen: Chosen, tasks: int, radius: float) -> Cells:
     return Cells(chosen.sketch, radius, chosen.centroids[order], starts)
 
 
-def _check_metric(metric: Metric) -> None:
-    if not metric.by_l2:
+def _check_metric(column: Column, metric: Metric) -> None:
+    type_ = column.type
+    if not pa.types.is_fixed_size_list(type_) or not pa.types.is_floating(type_.value_type):
+        raise UnsupportedColumn(
+            f"near-duplicates are found by one vector of floats a row, and column {column.path!r} has type {type_}",
+            "Name another column",
+        )
+    if metric not in (Metric.L2, Metric.COSINE):
         raise InvalidArgument(
             f"near-duplicates by {metric} are not defined: a vector may be nearer to others than to itself",
             'Use metric="cosine" or metric="l2"',
