@@ -31,7 +31,7 @@ class _OneMore(SearchRequest):
 
     @property
     def wanted(self) -> int:
-        return (self.k - 1) * (self.refine_factor or 1) + 1
+        return (self.reach - 1) * (self.refine_factor or 1) + 1
 
 
 @dataclass(frozen=True, eq=False)

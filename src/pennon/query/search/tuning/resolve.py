@@ -183,10 +183,11 @@ def _chosen(catalog: Catalog, request: SearchRequest, recall: float) -> SearchRe
     if not measurable:
         rows = catalog.snapshot.manifest.rows_in(catalog.snapshot.manifest.live)
         size = human_bytes(rows * question.queries.shape[1] * question.queries.itemsize)
+        k = request.reach
         raise RecallUnknown(
-            f"no setting for a recall of {recall:.4g} at k={request.reach} is stored for column {request.column!r} of "
+            f"no setting for a recall of {recall:.4g} at k={k} is stored for column {request.column!r} of "
             f"{catalog.snapshot.uri}, and to measure one takes more than a pass over {size} of vectors",
-            f"Run table.tune({request.column!r}, recall={recall:.4g}, k={request.reach}, store=True) once, or pass nprobes",
+            f"Run table.tune({request.column!r}, recall={recall:.4g}, k={k}, store=True) once, or give nprobes",
         )
     return _measured_here(wanted)
 
