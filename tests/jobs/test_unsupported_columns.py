@@ -28,23 +28,16 @@ QUERY = np.linspace(-1, 1, DIM).astype(np.float32)
 def rows(count: int, start: int) -> pa.Table:
     items = np.random.default_rng(start).standard_normal((count, DIM)).astype(np.float32)
     vectors = pa.FixedSizeListArray.from_arrays(items.reshape(-1), DIM)
-    halves = pa.FixedSizeListArray.from_arrays(items.reshape(-1), DIM // 2)
-    pairs = pa.array(np.arange(0, 2 * count + 1, 2), pa.int32())
     ids = np.arange(start, start + count)
     return pa.table(
         {
             "id": ids,
             "k": ids % 7,
             "vector": vectors,
-            "several": pa.ListArray.from_arrays(pairs, halves),
             "matrix": pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.float32(), [2, DIM // 2]), vectors),
             "flag": pa.ExtensionArray.from_storage(pa.bool8(), pa.array(ids % 2, pa.int8())),
         }
     )
-
-
-def index_several(uri: str) -> None:
-    lance.dataset(uri).create_index("several", "IVF_PQ", name="x", metric="cosine", num_partitions=2, num_sub_vectors=2)
 
 
 def index_older_layout(uri: str) -> None:
@@ -73,8 +66,6 @@ def nearest(column: str, query: Any) -> Callable[[str, bool], list[int]]:
 
     def ask(uri: str, with_index: bool) -> list[int]:
         asked = {"column": column, "q": query, "k": 5, "nprobes": 2, "refine_factor": 200, "use_index": with_index}
-        if column == "several":
-            asked["metric"] = "cosine"
         found = lance.dataset(uri).to_table(nearest=asked, columns=["id", "_distance"])
         return found["id"].to_pylist()
 
@@ -94,7 +85,6 @@ class Case:
 
 
 CASES = {
-    "multi-vector": Case(index_several, nearest("several", QUERY.reshape(2, -1)), "does not support such an index on"),
     "two-dimensional tensor": Case(index_matrix, nearest("matrix", QUERY), r"does not support such an index on"),
     "older layout": Case(index_older_layout, nearest("vector", QUERY), "older layout"),
     "B-tree on bool8": Case(index_flag, flagged, "does not support such an index on columns of type .*bool8"),

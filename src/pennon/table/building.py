@@ -22,7 +22,7 @@ from pennon.jobs.update_column import ColumnUpdate, UpdatePlan, count_update, up
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.table.arguments import bytes_of, check_flags, check_texts, ids_of
 from pennon.table.handle import TableHandle
-from pennon.table.verbs import runs_jobs
+from pennon.table.verbs import DEFAULT_TYPE, runs_jobs
 
 
 class BuildVerbs(TableHandle):
@@ -307,7 +307,7 @@ class BuildVerbs(TableHandle):
     ) -> tuple[IndexOptions, IndexAdvice | None]:
         """The options to build with, and where they follow from a recall or a budget, why."""
         if recall is None and memory is None:
-            return index_options("BTREE" if index_type is None else index_type, options), None
+            return index_options(DEFAULT_TYPE if index_type is None else index_type, options), None
         kind, given = vector_request(index_type, options)
         advice = advise_index(
             self._engine,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -13,6 +13,9 @@ from pennon.work import Work, working
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# The type of an index that is created without one.
+DEFAULT_TYPE = "BTREE"
 
 
 def runs_jobs(*arguments: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -29,7 +32,7 @@ def runs_jobs(*arguments: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except TypeError:
                 return method(*args, **kwargs)  # raises Python's own error about its arguments
             given.apply_defaults()
-            words = (_word(given.arguments[name]) for name in arguments)
+            words = (_word(name, given.arguments) for name in arguments)
             with working(" ".join([method.__name__, *filter(None, words)])) as scope:
                 result = method(*args, **kwargs)
                 return _with_work(result, scope.work)
@@ -39,9 +42,12 @@ def runs_jobs(*arguments: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return decorate
 
 
-def _word(value: object) -> str:
+def _word(name: str, given: Mapping[str, object]) -> str:
+    value = given[name]
     if isinstance(value, IndexOptions):
         return value.index_type
+    if value is None and name == "index_type" and given.get("recall") is None and given.get("memory") is None:
+        return DEFAULT_TYPE
     return value if isinstance(value, str) else ""
 
 

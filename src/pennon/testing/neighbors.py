@@ -149,17 +149,22 @@ class NeighborCheck:
                 self.same(table.search(self.column, query, self.k, **options), *expected[number])
                 own = np.flatnonzero(batch["query_index"].to_numpy() == number)
                 self.same(batch.take(own), *expected[number])
-            self.compare_shapes(table, queries, expected, prefilter)
+            self.compare_shapes(table, queries, expected, metric, prefilter)
         if built is not None:
             self.compare_pylance(history, queries, metric)
 
     def compare_shapes(
-        self, table: Table, queries: Sequence[npt.NDArray[Any]], expected: list[Neighbors], prefilter: str | None
+        self,
+        table: Table,
+        queries: Sequence[npt.NDArray[Any]],
+        expected: list[Neighbors],
+        metric: Metric,
+        prefilter: str | None,
     ) -> None:
         """Bounds, offsets, groups, all rows within a distance, and as many neighbors as there are rows without tuning
         of any kind."""
         ids, distances = expected[0]
-        options: dict[str, Any] = {"filter": prefilter, "columns": ["id"]}
+        options: dict[str, Any] = {"metric": metric.value, "filter": prefilter, "columns": ["id"]}
         every = table.search(self.column, queries[0], max(1, len(ids)), **options)
         assert sorted(every["id"].to_pylist()) == sorted(ids.tolist())
         if len(ids) < 6:

@@ -36,11 +36,13 @@ def test_the_nearest_are_stocks(case: tuple[str, str, str, type]) -> None:
     table, k = pennon.open(uri), 8
     asked = queries(12, dtype)
     shared = 0
+    # The two have other defaults for the breadth of a walk.
+    breadth = {"ef": 200} if kind.startswith("IVF_HNSW") else {}
     for nprobes in (2, PARTITIONS):
-        batch = table.search_batch("v", asked, k, nprobes=nprobes, columns=["id"])
+        batch = table.search_batch("v", asked, k, nprobes=nprobes, columns=["id"], **breadth)
         for number, query in enumerate(asked):
-            ids, distances = stock(uri, query, k, nprobes)
-            found = table.search("v", query, k, nprobes=nprobes, columns=["id"])
+            ids, distances = stock(uri, query, k, nprobes, **breadth)
+            found = table.search("v", query, k, nprobes=nprobes, columns=["id"], **breadth)
             assert found.column_names == ["id", "_distance"]
             own = batch.slice(number * k, k).drop_columns(["query_index"])
             together, alone = own["_distance"].to_numpy(), found["_distance"].to_numpy()

@@ -118,7 +118,8 @@ def as_items(given: Any, label: str, element: np.dtype[Any]) -> npt.NDArray[Any]
         array = to_matrix(given)[0] if isinstance(given, pa.FixedSizeListArray) else np.asarray(given)
         items = in_type(array, element)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{label} cannot be read as {element}: {error}") from error
+        what = "bytes" if element == np.uint8 else "floats"
+        raise InvalidArgument(f"{label} cannot be read as {element}: {error}", f"Give an array of {what}") from error
     if not np.isfinite(items).all():
         raise InvalidArgument(f"{label} contain values that are not finite")
     return items

@@ -9,7 +9,6 @@ import numpy as np
 
 from pennon.format.addresses import Addresses
 from pennon.index.vector.vectors import Positions
-from pennon.jobs.near_duplicates.union_kernels import first_of_group
 
 # Edges that are kept before they are reduced to a forest.
 MOST_EDGES = 1 << 21
@@ -32,6 +31,9 @@ class Forest:
 
     def edges(self) -> tuple[Addresses, Addresses]:
         """The rows that are not the first of their group, ascending, and the first of their group."""
+        # Imported here, so that programs without near-duplicates load no kernels.
+        from pennon.jobs.near_duplicates.union_kernels import first_of_group  # noqa: PLC0415
+
         none = np.empty(0, dtype=np.uint64)
         first = np.concatenate([none, *(some for some, _ in self._waiting)])
         second = np.concatenate([none, *(some for _, some in self._waiting)])
