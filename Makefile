@@ -42,7 +42,7 @@ check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other p
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 2 types-aside tests-in-process; status=$$?; cat $(TYPES); exit $$status
 
-test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about ten minutes
+test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about seventeen minutes
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 3 types-aside tests-all; status=$$?; cat $(TYPES); exit $$status
 
