@@ -38,7 +38,7 @@ demo: java $(STAMP) ## Build indices on tables of several fragments and query th
 	@$(BIN)/pennon demo $(ARGS)
 
 # -j: types are checked next to what the processes of a run share and the first tests; their result is printed last.
-check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: about two minutes
+check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: about four minutes
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 2 types-aside tests-in-process; status=$$?; cat $(TYPES); exit $$status
 
