@@ -201,7 +201,8 @@ class QueryVerbs(TextVerbs):
         **options: Unpack[SearchOptions],
     ) -> DataFrame:
         """Every row of a Spark DataFrame with its k nearest rows: its columns, `_rank` from 1, `_distance` and columns
-        of the table, by default all but vectors. Lazy, and the same neighbors as `search_batch` finds.
+        of the table, by default all but vectors. Lazy, and the same neighbors as `search_batch` finds;
+        with a filter, and an index that exceeds a task, it may find fewer of the nearest.
 
         Args:
             df: a Spark DataFrame, of a classic or a Connect session.
