@@ -24,7 +24,7 @@ from pennon.query.search.probe import Probing, SegmentTrace, nearest_indexed
 from pennon.query.search.request import Question
 from pennon.query.search.source import Source
 
-# Vectors that a lookup finds for each answer, as in pylance; more if more are to be measured, or belong to too few rows.
+# Vectors that a lookup finds for each answer, as in pylance; more if more rows are measured, or too few are found.
 VECTORS_PER_ANSWER = 10
 DEEPER = 4
 # What the lookups of a block of queries may find.
