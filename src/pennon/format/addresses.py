@@ -15,6 +15,8 @@ Addresses = npt.NDArray[np.uint64]
 
 OFFSET_BITS = np.uint64(32)
 OFFSET_MASK = np.uint64(0xFFFF_FFFF)
+# From this many addresses on, flags pay off, if they are at most this many for an address.
+MANY, FLAGS_PER_ADDRESS = 2048, 32
 
 
 def fragment_of(addresses: Addresses) -> npt.NDArray[np.uint32]:
@@ -29,9 +31,24 @@ def sorted_unique(addresses: Addresses) -> Addresses:
     """Ascending, each once. numpy's unique hashes first, which is many times slower on millions of addresses."""
     if len(addresses) < 2:
         return addresses
+    if len(addresses) >= MANY and (found := _from_flags(addresses)) is not None:
+        return found
     ascending = np.sort(addresses)
     fresh = ascending[1:] != ascending[:-1]
     return ascending if fresh.all() else ascending[np.concatenate([[True], fresh])]
+
+
+def _from_flags(addresses: Addresses) -> Addresses | None:
+    """By a flag for each row that there may be, several times as fast as sorting; None if these are too many."""
+    first, last = int(addresses.min()) >> 32, int(addresses.max()) >> 32
+    bits = int((addresses & OFFSET_MASK).max()).bit_length()
+    count = (last - first + 1) << bits
+    if count > FLAGS_PER_ADDRESS * len(addresses):
+        return None
+    flags, shift = np.zeros(count, dtype=np.bool_), np.uint64(bits)
+    flags[((addresses >> OFFSET_BITS) - np.uint64(first)) << shift | (addresses & OFFSET_MASK)] = True
+    found = np.flatnonzero(flags).astype(np.uint64)
+    return ((found >> shift) + np.uint64(first)) << OFFSET_BITS | (found & np.uint64((1 << bits) - 1))
 
 
 def contains(ascending: Addresses, addresses: Addresses) -> npt.NDArray[np.bool_]:
