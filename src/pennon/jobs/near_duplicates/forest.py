@@ -32,7 +32,7 @@ class Forest:
     def edges(self) -> tuple[Addresses, Addresses]:
         """The rows that are not the first of their group, ascending, and the first of their group."""
         # Imported here, so that programs without near-duplicates load no kernels.
-        from pennon.jobs.near_duplicates.union_kernels import first_of_group  # noqa: PLC0415
+        from pennon.index.vector.union_kernels import first_of_group  # noqa: PLC0415
 
         none = np.empty(0, dtype=np.uint64)
         first = np.concatenate([none, *(some for some, _ in self._waiting)])
