@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from pennon.query.scan.request import ColumnOrdering, ColumnsLike, ScanOptions
     from pennon.query.search.expected import ExpectedRecall
     from pennon.query.search.explain import FilterUse, SearchExplanation, SegmentUse
-    from pennon.query.search.request import SearchOptions, VectorLike
+    from pennon.query.search.query_vectors import VectorLike
+    from pennon.query.search.request import SearchOptions
     from pennon.query.text.explain import TextExplanation
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
     from pennon.query.warm import Warmed, WarmedIndex
@@ -243,7 +244,7 @@ _MODULES = {
     "Update": "pennon.jobs.merge.clauses",
     "UpdatePlan": "pennon.jobs.update_column",
     "UpdateResult": "pennon.jobs.results",
-    "VectorLike": "pennon.query.search.request",
+    "VectorLike": "pennon.query.search.query_vectors",
     "Warmed": "pennon.query.warm",
     "WarmedIndex": "pennon.query.warm",
     "Work": "pennon.work",

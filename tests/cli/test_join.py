@@ -54,6 +54,12 @@ def test_neighbors_of_another_table(uri: str, queries: pa.Table, tmp_path: Path,
     rows = sorted(zip(*(found[name].to_pylist() for name in ("q", "_rank", "id")), strict=True))
     expected = pennon.open(uri).search_batch("v", VECTORS[:20] + np.float32(0.01), 3, nprobes=4, filter="id < 300")
     assert [neighbor for _, _, neighbor in rows] == expected["id"].to_pylist()
+    exact = run("knn-join", uri, "v", *options[:6], *options[8:], "--recall", "1", "-o", out := f"{out}-exact.parquet")
+    assert exact.exit_code == 0, exact.output
+    found = pq.read_table(out).sort_by([("q", "ascending"), ("_rank", "ascending")])
+    assert found["id"].to_pylist() == expected["id"].to_pylist()
+    wrong = run("knn-join", uri, "v", *options, "--recall", "0.9", "-o", str(tmp_path / "none"))
+    assert (wrong.exit_code, "recall sets nprobes" in wrong.stderr) == (1, True)
     again = run("knn-join", uri, "v", *options, "-o", out)
     assert (again.exit_code, len(again.stderr.splitlines())) == (1, 1)
     assert "already" in again.stderr

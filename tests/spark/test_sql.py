@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,15 @@ def test_text_and_hybrid_searches(spark: SparkSession, uri: str, vectors: np.nda
     ]
 
 
+def test_recall(spark: SparkSession, uri: str, vectors: np.ndarray) -> None:
+    """Of 1: what was measured on a sample is never certain enough, so every row is measured."""
+    query = vectors[7] + 0.1
+    call = f"search('{uri}', 'v', {array(query)}, 5, recall => 1.0)"
+    assert [row.id for row in spark.sql(f"SELECT * FROM pennon_{call}").collect()] == nearest(vectors, query, 5)
+    plan = "\n".join(row.plan for row in spark.sql(f"SELECT * FROM pennon_explain_{call}").collect())
+    assert "  recall   1 expected, 1 asked" in plan or "  recall   1, 1 asked" in plan
+
+
 def test_bounds_and_all_rows_within_them(spark: SparkSession, uri: str, vectors: np.ndarray) -> None:
     distances = np.sort(((vectors - vectors[3]) ** 2).sum(axis=1))
     lower, upper = (float(distances[at] + distances[at + 1]) / 2 for at in (2, 9))
@@ -128,6 +138,8 @@ def test_a_search_for_every_row_of_a_query(spark: SparkSession, uri: str, vector
         ("search", {"column": "v", "query": [1, 2]}, "a query vector has 2 items, vectors of column 'v' have 8"),
         ("search", {"column": "v", "query": [1] * 8, "k": 0}, "k must be"),
         ("search", {"column": "v", "query": [1] * 8, "filter": "idd = 3"}, "does not have: idd"),
+        ("search", {"column": "v", "query": [1] * 8, "recall": Decimal("1.5")}, "recall must be a number above 0"),
+        ("search", {"column": "v", "query": [1] * 8, "recall": Decimal("0.5"), "ef": 9}, "recall sets ef"),
         ("explain_search", {"column": "v", "query": [1, 2]}, "a query vector has 2 items"),
         ("search_text", {"column": "lang", "query": "x", "fuzzyness": 1}, "text searches take no option 'fuzzyness'"),
         ("search_text", {"column": "id", "query": "x"}, "which text searches do not read"),
@@ -140,6 +152,11 @@ def test_a_search_for_every_row_of_a_query(spark: SparkSession, uri: str, vector
             "search_hybrid",
             {"vector_column": "v", "vector": [1], "text_column": "id", "text": "x"},
             "a query vector has",
+        ),
+        (
+            "search_hybrid",
+            {"vector_column": "v", "vector": [1], "text_column": "lang", "text": "x", "recall": Decimal("2.5")},
+            "recall must be a number above 0",
         ),
         ("indices", {"uri": "/nowhere.lance"}, "cannot open a Lance table at"),
         ("indices", {"uri": None}, "the address of the table is missing"),

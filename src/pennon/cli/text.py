@@ -93,6 +93,7 @@ def search_text(
 @click.option("--fusion", type=click.Choice(["rrf", "linear"]), default="rrf", show_default=True, help="How to fuse.")
 @click.option("--weights", metavar="V,T", help="Weights of vectors and text.  [default: 1,1; for linear 0.7,0.3]")
 @click.option("--candidates", type=int, help="Rows that each of the two searches finds.  [default: k]")
+@click.option("--recall", type=float, help="Share of the nearest vectors that the search of vectors is to find.")
 @click.option("--vector-index", shell_complete=complete_index, help="Name of the index for vectors.")
 @click.option("--text-index", shell_complete=complete_index, help="Name of the index for texts.")
 @click.option("--filter", "filter_", help="SQL condition on the rows.")

@@ -16,7 +16,8 @@ from pennon.query.scan import execute
 from pennon.query.scan.explain import Explanation, explain
 from pennon.query.scan.request import ColumnsLike, ScanOptions, ScanRequest
 from pennon.query.search.explain import SearchExplanation, explain_search
-from pennon.query.search.request import SearchOptions, SearchRequest, VectorLike
+from pennon.query.search.query_vectors import VectorLike
+from pennon.query.search.request import SearchOptions, SearchRequest
 from pennon.query.search.run import search
 from pennon.query.search.tuning.resolve import with_recall
 from pennon.table.arguments import check_flags, check_is_frame, check_texts

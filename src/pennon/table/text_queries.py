@@ -13,7 +13,7 @@ from pennon.errors import InvalidArgument
 from pennon.jobs.shared.budget import task_memory
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.query.scan.request import ScanRequest, check_request
-from pennon.query.search.request import VectorLike
+from pennon.query.search.query_vectors import VectorLike
 from pennon.table.arguments import check_is_frame, check_texts
 from pennon.table.handle import TableHandle
 
@@ -156,7 +156,7 @@ class TextVerbs(TableHandle):
             text: a column and a query, as `search_text` takes them.
             k: how many rows.
             **options: fusion, weights, candidates, filter, columns, with_row_id, with_row_address; metric, nprobes,
-                refine_factor and ef of `search`; operator, fuzziness, max_expansions and prefix_length of
+                refine_factor, ef and recall of `search`; operator, fuzziness, max_expansions and prefix_length of
                 `search_text`; vector_index and text_index, names of the indices.
 
         Returns:
@@ -166,6 +166,7 @@ class TextVerbs(TableHandle):
         Raises:
             IndexNotFound: the table has no index of a name given as `vector_index` or `text_index`.
             InvalidArgument: an option that does not exist, or a value that it does not allow.
+            RecallUnknown: a recall is given, nothing is stored for it, and the table is too large to be measured.
         """
         return self._search_hybrid(vector, text, k, options, many=False)
 

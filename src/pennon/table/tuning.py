@@ -13,7 +13,8 @@ from pennon.jobs.tune.result import TuningResult
 from pennon.jobs.tune.tune import tune
 from pennon.query.catalog import Catalog
 from pennon.query.filter.reading import FilterLike, filter_text
-from pennon.query.search.request import SearchRequest, VectorLike
+from pennon.query.search.query_vectors import VectorLike
+from pennon.query.search.request import SearchRequest
 from pennon.table.arguments import bytes_of, check_flags, check_texts, check_whole_numbers
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import runs_jobs

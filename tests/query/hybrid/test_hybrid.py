@@ -134,3 +134,15 @@ def test_a_batch_needs_a_text_for_each_vector(uri: str) -> None:
         pennon.open(uri).search_hybrid_batch(("v", [query(), query()]), ("text", ["x"]))
     with pytest.raises(InvalidArgument, match="list of texts"):
         pennon.open(uri).search_hybrid_batch(("v", [query()]), ("text", "x"))
+
+
+def test_recall_is_that_of_the_vector_search(uri: str) -> None:
+    table = pennon.open(uri)
+    options: dict[str, Any] = {"columns": ["id"], "candidates": 20}
+    exact = table.search_hybrid(("v", query()), ("text", WORDS[0]), nprobes=4, **options)["id"]
+    assert table.search_hybrid(("v", query()), ("text", WORDS[0]), recall=1.0, **options)["id"] == exact
+    batch = table.search_hybrid_batch(("v", [query()]), ("text", [WORDS[0]]), recall=1.0, **options)
+    assert batch["id"] == exact
+    for wrong, problem in (({"recall": 2}, "recall must be"), ({"recall": 0.9, "nprobes": 2}, "recall sets nprobes")):
+        with pytest.raises(InvalidArgument, match=problem):
+            table.search_hybrid(("v", query()), ("text", WORDS[0]), **options, **wrong)

@@ -14,7 +14,8 @@ from pennon.jobs.shared.retry import attempts
 from pennon.jobs.tune.exact import exact_neighbors
 from pennon.jobs.tune.result import TuningResult, result_of
 from pennon.query.catalog import Catalog, UnusableSegment
-from pennon.query.search.request import SearchRequest, VectorLike, check_length, read_request
+from pennon.query.search.query_vectors import VectorLike
+from pennon.query.search.request import SearchRequest, check_length, read_request
 from pennon.query.search.source import Source, sources_of, usable_source
 from pennon.query.search.tuning.record import Tuning, read_tunings
 from pennon.query.search.tuning.resolve import check_recall, measure

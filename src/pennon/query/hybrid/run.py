@@ -18,12 +18,13 @@ from pennon.query.scan.request import ScanRequest, check_request, column_names
 from pennon.query.search.request import SearchRequest, read_request
 from pennon.query.search.result_table import DISTANCE, rows_table
 from pennon.query.search.run import find_neighbors
+from pennon.query.search.tuning.resolve import with_recall
 from pennon.query.text.request import SCORE, TextRequest, read_question
 from pennon.query.text.run import find_texts
 
 RELEVANCE, VECTOR_RANK, TEXT_RANK = "_relevance_score", "_vector_rank", "_text_rank"
 COMPUTED = (DISTANCE, SCORE, VECTOR_RANK, TEXT_RANK, RELEVANCE)
-_OF_VECTORS = ("metric", "nprobes", "refine_factor", "ef")
+_OF_VECTORS = ("metric", "nprobes", "refine_factor", "ef", "recall")
 _OF_WORDS = ("operator", "fuzziness", "max_expansions", "prefix_length")
 
 
@@ -35,7 +36,7 @@ class HybridOptions(TypedDict, total=False):
     candidates: rows that each of the two searches finds; k by default.
     filter: only rows it selects are candidates.
     columns: those to return, every one by default; scores and ranks come after them.
-    metric, nprobes, refine_factor, ef: of the vector search.
+    metric, nprobes, refine_factor, ef, recall: of the vector search; recall is that of its candidates.
     operator, fuzziness, max_expansions, prefix_length: of the text search.
     vector_index, text_index: names of the indices; those that cover most rows by default.
     """
@@ -51,6 +52,7 @@ class HybridOptions(TypedDict, total=False):
     nprobes: int | None
     refine_factor: int | None
     ef: int | None
+    recall: float | None
     operator: str
     fuzziness: int | None
     max_expansions: int
@@ -119,12 +121,17 @@ def check_option_names(names: Iterable[str]) -> None:
         raise InvalidArgument(f"hybrid searches take no option {unknown[0]!r}", f"They take: {known}")
 
 
+def vector_request(catalog: Catalog, request: HybridRequest) -> SearchRequest:
+    """The search of vectors that is a part of a hybrid search."""
+    options = {**request.of_vectors, "filter": request.filter}
+    return with_recall(catalog, SearchRequest.of(request.vector_column, request.candidates, options))
+
+
 def search_hybrid(catalog: Catalog, request: HybridRequest, vectors: Any, texts: Any, *, many: bool) -> pa.Table:
     """The rows that both searches rank best together; with `many`, of each pair of a vector and a text."""
     snapshot = catalog.snapshot
     check_request(snapshot, ScanRequest(columns=tuple(n for n in request.columns or () if n not in COMPUTED)))
-    options = {**request.of_vectors, "filter": request.filter}
-    nearest = SearchRequest.of(request.vector_column, request.candidates, options)
+    nearest = vector_request(catalog, request)
     best = TextRequest.of(request.candidates, {"filter": request.filter, "index": request.text_index})
     vector_question = read_request(snapshot, nearest, vectors, many=many)
     given = _listed(texts) if many else [texts]

@@ -7,27 +7,25 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument, UnsupportedColumn
-from pennon.format.schema import Column, stored_values
+from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.threads import cores
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.several import gathered
-from pennon.index.vector.vectors import VECTOR_TYPES, Positions, Vectors, VectorType, in_type, is_vector_type, to_matrix
+from pennon.index.vector.vectors import VECTOR_TYPES, Positions, Vectors, VectorType, is_vector_type
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan.request import column_names
 from pennon.query.search.expected import ExpectedRecall
+from pennon.query.search.query_vectors import VectorLike, read_queries, read_several
 from pennon.wording import plural
 
 # Partitions probed of every segment by default; more while a query has too few answers.
 DEFAULT_NPROBES = 20
 # Candidates per answer that are measured again, where rows have several vectors.
 SEVERAL_REFINE_FACTOR = 10
-# One vector, as a list, a numpy array, an Arrow array or an Arrow scalar; several as lists, a matrix or Arrow lists.
-VectorLike = Any
 
 
 class SearchOptions(TypedDict, total=False):
@@ -95,7 +93,14 @@ class SearchRequest:
     offset: int = 0
     distinct_by: str | None = None
     recall: float | None = None
+    measuring: bool = False  # how searches of a new handle are, not those after many others
     expected: ExpectedRecall | None = None  # once the options above follow from `recall`
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no option is given that sets how the index is searched."""
+        given = (self.nprobes, self.minimum_nprobes, self.maximum_nprobes, self.refine_factor, self.ef)
+        return all(option is None for option in given)
 
     @property
     def reach(self) -> int:
@@ -179,6 +184,7 @@ class Question:
     queries: Vectors
     metric: Metric | None
     starts: Positions | None = None  # the first vector of each query, where rows and queries have several
+    refine: int | None = None  # in place of a refine_factor that is not given
     growth: int = 1  # of the candidates, where bounds and groups left too few
 
     @property
@@ -203,7 +209,7 @@ class Question:
         """Candidates per query. Those of several vectors are always measured again."""
         if self.starts is not None and self.request.refine_factor is None:
             return self.k * SEVERAL_REFINE_FACTOR
-        return self.request.wanted * self.growth
+        return self.request.wanted * (1 if self.request.refine_factor else self.refine or 1) * self.growth
 
     @property
     def threads(self) -> int:
@@ -231,10 +237,10 @@ def read_request(snapshot: Snapshot, request: SearchRequest, queries: VectorLike
         )
     metric = None if request.metric is None else _read_metric(request.metric, column)
     if VectorType.of(column.type).several:
-        vectors, starts = _read_several(queries, column, many)
+        vectors, starts = read_several(queries, column, many)
         question = Question(request, column, vectors, metric, starts)
     else:
-        question = Question(request, column, _read_queries(queries, column, many), metric)
+        question = Question(request, column, read_queries(queries, column, many), metric)
     if request.ef is not None and request.ef < question.wanted:
         refined = " times refine_factor" if request.refine_factor else ""
         raise InvalidArgument(f"ef={request.ef} is less than k{refined}", f"Use ef >= {question.wanted}")
@@ -302,69 +308,3 @@ def _check_number(label: str, value: object, *, optional: bool) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InvalidArgument(f"{label} must be a whole number of at least 1, not {value!r}")
-
-
-def _read_several(given: VectorLike, column: Column, many: bool) -> tuple[Vectors, Positions]:
-    """The vectors of all queries, and the first of each. A query is a list of vectors or a matrix, or a single one."""
-    try:
-        queries = [_to_numpy(one) for one in (given if many else [given])]
-    except TypeError as error:
-        raise InvalidArgument(f"the queries cannot be read: {error}", "Give a list of them") from error
-    read = [_read_queries(one, column, many=one.ndim != 1 or not one.size) for one in queries]
-    counts = np.array([len(one) for one in read], dtype=np.int64)
-    if not counts.all():
-        raise InvalidArgument("a query has no vectors", "Give a list of vectors or a matrix")
-    vectors = np.concatenate([np.empty((0, VectorType.of(column.type).dim), dtype=np.float16), *read])
-    return vectors.astype(VectorType.of(column.type).element), np.cumsum(counts) - counts
-
-
-def _read_queries(given: VectorLike, column: Column, many: bool) -> Vectors:
-    array, held = _to_numpy(given), VectorType.of(column.type)
-    if many and array.size == 0 and array.ndim <= 2:
-        array = np.empty((0, held.dim))
-    if array.dtype.kind not in "fiu":
-        raise InvalidArgument("a query vector has items that are no numbers", "Give vectors of floats without NULLs")
-    if array.ndim != (2 if many else 1):
-        wanted = "a list of vectors or a matrix with one query per row" if many else "one vector"
-        remedy = "For one query use search" if many else "For several queries use search_batch"
-        raise InvalidArgument(f"an array of {array.ndim} dimensions where {wanted} is expected", remedy)
-    if array.shape[-1] != held.dim:
-        raise InvalidArgument(
-            f"a query vector has {array.shape[-1]} items, vectors of column {column.path!r} have {held.dim}",
-            "Embed the query with the model that made the column",
-        )
-    with np.errstate(over="ignore"):
-        try:
-            queries = in_type(array, held.element)
-        except ValueError as error:
-            raise InvalidArgument(
-                f"a query vector of column {column.path!r} cannot be read: {error}", "Give the bytes of its bits"
-            ) from error
-    if not np.isfinite(queries).all():
-        raise InvalidArgument(
-            f"a query vector has items that are NaN, infinite or too large for {held.item}",
-            "Leave such vectors out; they have no distance to anything",
-        )
-    return queries if many else queries[None]
-
-
-def _to_numpy(given: VectorLike) -> npt.NDArray[Any]:
-    if isinstance(given, np.ndarray):
-        return given
-    try:
-        if isinstance(given, pa.Scalar):
-            given = given.value if isinstance(given, pa.ExtensionScalar) else given
-            given = given.values if hasattr(given, "values") else given.as_py()
-        if isinstance(given, pa.ChunkedArray):
-            given = given.combine_chunks()
-        if isinstance(given, pa.Array):
-            given = stored_values(given)
-            if pa.types.is_fixed_size_list(given.type) and not given.null_count:
-                matrix, whole = to_matrix(given)
-                return matrix if whole.all() else np.array([None])
-            given = given.to_pylist() if pa.types.is_nested(given.type) else given.to_numpy(zero_copy_only=False)
-        return np.asarray(given)
-    except (ValueError, TypeError, NotImplementedError) as error:
-        raise InvalidArgument(
-            f"the query cannot be read as vectors: {error}", "Give numbers, in equal lengths"
-        ) from error

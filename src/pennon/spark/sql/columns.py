@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any, cast
+
 import pyarrow as pa
 from pyspark.sql import types as st
 
@@ -35,5 +38,11 @@ def rows_of(result: FunctionSchema, found: pa.Table) -> Rows:
 
 
 def options_of(given: Given, left_out: set[str]) -> dict[str, object]:
-    """The options of a call; one that is NULL is not given."""
-    return {name: value for name, value in given.items() if name not in left_out and value is not None}
+    """The options of a call; one that is NULL is not given. SQL's 0.9 and array(0.1, 0.2) are decimals."""
+    return {name: _plain(value) for name, value in given.items() if name not in left_out and value is not None}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, list):
+        return [_plain(item) for item in cast(list[Any], value)]
+    return float(value) if isinstance(value, Decimal) else value

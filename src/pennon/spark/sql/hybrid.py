@@ -5,9 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pennon.query.catalog import Catalog
-from pennon.query.hybrid.run import COMPUTED, HybridRequest, check_option_names, search_hybrid
+from pennon.query.hybrid.run import COMPUTED, HybridRequest, check_option_names, search_hybrid, vector_request
 from pennon.query.search.explain import explain_search
-from pennon.query.search.request import SearchRequest
 from pennon.query.text.explain import explain_text
 from pennon.query.text.request import TextRequest
 from pennon.spark.sql.function import Given
@@ -21,10 +20,9 @@ def _run(catalog: Catalog, given: Given, k: int, options: Given) -> pa.Table:
 
 def _explain(catalog: Catalog, given: Given, k: int, options: Given) -> str:
     request = HybridRequest.of(given["vector_column"], given["text_column"], k, options)
-    both = {"filter": request.filter}
-    vectors = SearchRequest.of(request.vector_column, request.candidates, {**both, **request.of_vectors})
-    texts = TextRequest.of(request.candidates, {**both, "index": request.text_index, **request.of_words})
-    by_vector = explain_search(catalog, vectors, given["vector"])
+    of_words = {"filter": request.filter, "index": request.text_index, **request.of_words}
+    texts = TextRequest.of(request.candidates, of_words)
+    by_vector = explain_search(catalog, vector_request(catalog, request), given["vector"])
     by_text = explain_text(catalog, texts, request.text_column, given["text"], request.of_words)
     return f"{by_vector}\n{by_text}"
 

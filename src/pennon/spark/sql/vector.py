@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import pyarrow as pa
 
 from pennon.query.catalog import Catalog
@@ -25,11 +23,6 @@ def _explain(catalog: Catalog, given: Given, k: int | None, options: Given) -> s
 
 
 def _request(catalog: Catalog, given: Given, k: int | None, options: Given) -> SearchRequest:
-    """SQL's array(0.1, 0.2) holds decimals."""
-    bounds = options.get("distance_range")
-    if isinstance(bounds, list):
-        floats = [None if bound is None else float(bound) for bound in cast(list[Any], bounds)]
-        options = {**options, "distance_range": floats}
     return with_recall(catalog, SearchRequest.of(given["column"], k, options))
 
 
