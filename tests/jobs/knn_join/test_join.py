@@ -15,8 +15,9 @@ import pytest
 import pennon
 from pennon.engine import SparkEngine
 from pennon.errors import BuildFailed, ColumnNotFound, InvalidArgument, InvalidFilter
+from pennon.index.vector.vectors import to_lists
 from pennon.jobs.knn_join.join import knn_join
-from pennon.jobs.knn_join.plan import plan_knn_join
+from pennon.jobs.knn_join.plan import KnnJoinPlan, plan_knn_join
 from pennon.jobs.knn_join.tasks import answer_questions, finish, route_queries
 from pennon.query.search.request import SearchRequest
 from tests.support.frames import frame_of, rows_of
@@ -277,32 +278,77 @@ def test_a_damaged_segment(spark: Any, tmp_path: Path, memory: int) -> None:
         check(of_query(found, number), brute_force(uri, ASKED[number], 3))
 
 
+ADDED = pa.schema([("_rank", pa.int32()), ("_distance", pa.float32()), ("id", pa.int64())])
+
+
+def finished(plan: KnnJoinPlan, first: np.ndarray, second: np.ndarray) -> pa.Table:
+    """The tasks of a join one after another, without Spark. `first` is what the carriers tell, `second` what the groups
+    were asked."""
+
+    def batches(vectors: np.ndarray) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"q": pa.array(list(vectors), LISTS)})
+
+    groups = len(plan.groups)
+    carried = [(p, b) for d, p, b in route_queries(plan, 0, batches(first)) if d >= groups]
+    asked = [(d, p, b) for d, p, b in route_queries(plan, 0, batches(second)) if d < groups]
+    for group in range(groups):
+        mine = iter([(place, batch) for to, place, batch in asked if to == group])
+        carried += [(place, batch) for _, place, batch in answer_questions(plan, group, mine)]
+    carried.sort(key=lambda message: message[0])
+    return pa.Table.from_batches(finish(plan, ADDED, iter(carried)))
+
+
 def test_rows_that_come_in_another_order_are_not_mixed_up(deltas: str) -> None:
     """As when Spark has lost what one task sent, and computes it again for those who had not read it yet."""
     catalog = pennon.open(deltas)._indices()  # pyright: ignore[reportPrivateUsage]
     request = SearchRequest("v", 3, nprobes=1, columns=("id",))
     plan = plan_knn_join(catalog, request, "q", 60_000, lambda: 2)
-    added = pa.schema([("_rank", pa.int32()), ("_distance", pa.float32()), ("id", pa.int64())])
-
-    def finished(first: np.ndarray, second: np.ndarray) -> int:
-        """`first` is what the carriers tell, `second` what the groups were asked."""
-        groups = len(plan.groups)
-        carried = [(p, b) for d, p, b in route_queries(plan, 0, batches(first)) if d >= groups]
-        asked = [(d, p, b) for d, p, b in route_queries(plan, 0, batches(second)) if d < groups]
-        for group in range(groups):
-            mine = iter([(place, batch) for to, place, batch in asked if to == group])
-            carried += [(place, batch) for _, place, batch in answer_questions(plan, group, mine)]
-        carried.sort(key=lambda message: message[0])
-        return sum(batch.num_rows for batch in finish(plan, added, iter(carried)))
-
-    def batches(vectors: np.ndarray) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"q": pa.array(list(vectors), LISTS)})
-
     assert len(plan.groups) > 2
-    assert finished(ASKED, ASKED) == len(ASKED)
+    assert finished(plan, ASKED, ASKED).num_rows == len(ASKED)
     for other in (ASKED[::-1], ASKED[:-1], np.concatenate([ASKED[:1], ASKED])):
         with pytest.raises(BuildFailed, match="returned other rows"):
-            finished(ASKED, other)
+            finished(plan, ASKED, other)
+
+
+def test_a_group_whose_rows_are_all_deleted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    vectors, asked = (rng.random((count, 8), dtype=np.float32) for count in (2000, 40))
+    uri = write(tmp_path / "t.lance", pa.table({"id": range(2000), "first": vectors[:, 0], "v": to_lists(vectors)}))
+    index(uri, "IVF_FLAT", partitions=100)
+    lance.dataset(uri).delete("first > 0.15")
+    request = SearchRequest.of("v", 4, {"nprobes": 2, "columns": ("id",)})
+    plan = plan_knn_join(pennon.open(uri)._indices(), request, "q", 8_000, lambda: 2)  # pyright: ignore[reportPrivateUsage]
+    joined = finished(plan, asked, asked)["_neighbors"].to_pylist()
+    alone = [pennon.open(uri).search("v", query, 4, nprobes=2, columns=["id"])["id"].to_pylist() for query in asked]
+    assert [[row["id"] for row in rows or ()] for rows in joined] == alone
+    assert [] in alone
+
+
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"])
+@pytest.mark.parametrize("filter", ["first > 0.6", "first > 0.6 and id % 3 = 0", "id % 4 = 1"])
+def test_under_a_filter_it_has_the_recall_of_single_searches(tmp_path: Path, kind: str, filter: str) -> None:
+    """Also where the selected rows are together, and the queries elsewhere: their nearest partitions hold few of
+    them."""
+    rng = np.random.default_rng(0)
+    vectors, asked = (rng.random((count, 8), dtype=np.float32) for count in (4000, 40))
+    table = pa.table({"id": range(4000), "first": vectors[:, 0], "v": to_lists(vectors)})
+    uri = write(tmp_path / "t.lance", table)
+    index(uri, kind, partitions=150)
+    options: dict[str, Any] = {"filter": filter, "minimum_nprobes": 12, "refine_factor": 4, "columns": ("id",)}
+    request = SearchRequest.of("v", 10, options)
+    plan = plan_knn_join(pennon.open(uri)._indices(), request, "q", 60_000, lambda: 2)  # pyright: ignore[reportPrivateUsage]
+    assert len(plan.groups) > 4
+    joined = finished(plan, asked, asked)["_neighbors"].to_pylist()
+    opened = pennon.open(uri)
+    opened.warm()  # what has to be read may cost more than measuring all selected rows
+    alone = [opened.search("v", query, 10, **options)["id"].to_pylist() for query in asked]
+    truth = [set(brute_force(uri, query, 10, filter=filter)[0].tolist()) for query in asked]
+    recalls = [
+        np.mean([len(own & set(ids)) / 10 for own, ids in zip(truth, found, strict=True)])
+        for found in ([[row["id"] for row in rows] for rows in joined], alone)
+    ]
+    assert recalls[0] >= recalls[1] - 0.02, "steps of a single search may go a little further"
+    assert recalls[0] > 0.94
 
 
 def test_tensors_of_one_dimension_are_vectors(spark: Any, tmp_path: Path) -> None:

@@ -42,7 +42,13 @@ def distances(found: pa.Table, k: int) -> np.ndarray:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"nprobes": 2}, {"refine_factor": 3}, {"filter": "part < 8"}, {"filter": "id < 30", "nprobes": 3}],
+    [
+        {},
+        {"nprobes": 2},
+        {"refine_factor": 3},
+        {"filter": "part < 8", "minimum_nprobes": 3},
+        {"filter": "id < 30", "nprobes": 3},
+    ],
     ids=str,
 )
 def test_a_batch_is_its_queries_one_by_one(uri: str, options: dict[str, object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import lance
 import numpy as np
@@ -35,6 +36,7 @@ def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(choice, "VERY_FEW", 0)
         monkeypatch.setattr(choice, "FEW_SELECTED", 0)
         monkeypatch.setattr(choice, "TAKEN", 1e12)
+        monkeypatch.setattr(choice, "STARTED", 1e15)
     return write(tmp_path / "t.lance", rows(1500), fragments=4)
 
 
@@ -107,8 +109,55 @@ def test_filters_lose_no_recall_wherever_their_rows_lie(tmp_path: Path, kind: st
             found = batch["id"].to_numpy().reshape(len(asked), -1)
             recall = (found[:, :, None] == truth[:, None]).any(axis=1).mean()
             assert recall >= 0.95, (name, share, recall)
-            one = opened.search("v", asked[0], 10, filter=f"{name} < {share}", columns=["id"])
-            assert one["id"].to_pylist() == found[0].tolist()
+            # Without an option, a filter that is asked often comes to be measured.
+            options: dict[str, Any] = {"filter": f"{name} < {share}", "columns": ["id"], "minimum_nprobes": 18}
+            batch = opened.search_batch("v", asked, 10, **options)
+            one = opened.search("v", asked[0], 10, **options)
+            assert one["id"].to_pylist() == batch["id"].to_pylist()[: one.num_rows]
+
+
+@pytest.mark.parametrize(("kind", "metric"), [("IVF_PQ", "l2"), ("IVF_PQ", "cosine"), ("IVF_HNSW_PQ", "dot")])
+def test_under_a_filter_candidates_of_coarse_codes_are_measured_again(tmp_path: Path, kind: str, metric: str) -> None:
+    """Unless options are given, which then mean what they mean without a filter."""
+    uri = write(tmp_path / "t.lance", rows(3000))
+    index(uri, kind, metric)
+    lance.dataset(uri).create_scalar_index("id", "BTREE")
+    table, asked = pennon.open(uri), queries(20)
+    plan = table.explain_search("v", asked[0], 10, filter="id < 2000")
+    assert (plan.remeasured, table.explain_search("v", asked[0], 10).remeasured) == (50, 0)
+    assert table.explain_search("v", asked[0], 10, filter="id < 2000", nprobes=6).remeasured == 0
+    assert table.explain_search("v", asked[0], 10, filter="id < 2000", prefilter=False).remeasured == 0
+    batch = table.search_batch("v", asked, 10, filter="id < 2000", columns=["id"])
+    found = batch["id"].to_numpy().reshape(20, -1)
+    truth = np.stack([brute_force(uri, query, 10, metric, "id < 2000")[0] for query in asked])
+    assert (found[:, :, None] == truth[:, None]).any(axis=1).mean() >= 0.95
+
+
+def test_a_filter_that_is_asked_again_is_answered_from_what_is_kept(tmp_path: Path) -> None:
+    """First the rows it selects, and once partitions have cost as much as reading them, their vectors: then answers are
+    exact. Another version of the table starts over."""
+    uri = write(tmp_path / "t.lance", rows(3000))
+    index(uri, "IVF_SQ", partitions=30)
+    lance.dataset(uri).create_scalar_index("id", "BTREE")
+    table, query = pennon.open(uri), queries(1)[0]
+    options: dict[str, Any] = {"filter": "id < 2500", "columns": ["id"]}
+    table.warm()
+    first = table.explain_search("v", query, 5, analyze=True, **options)
+    assert (first.rows_measured, first.filter.few if first.filter else None) == (0, False)
+    again = table.explain_search("v", query, 5, analyze=True, **options)
+    assert first.reads is not None
+    assert again.reads == 0
+    for _ in range(200):
+        table.search("v", query, 5, **options)
+    kept = table.explain_search("v", query, 5, analyze=True, **options)
+    assert (kept.rows_measured, kept.rows_scored, kept.reads) == (2500, 0, 0)
+    check(table.search("v", query, 5, **options), brute_force(uri, query, 5, filter="id < 2500"))
+    with_options = table.explain_search("v", query, 5, analyze=True, nprobes=3, **options)
+    assert with_options.segments[0].probed == 3
+    lance.dataset(uri).delete("id % 2 = 0")
+    table.refresh()
+    check(table.search("v", query, 5, **options), brute_force(uri, query, 5, filter="id < 2500"), 0.05)
+    assert all(id_ % 2 for id_ in table.search("v", query, 50, **options)["id"].to_pylist())
 
 
 def test_partitions_without_selected_rows_are_passed_over(tmp_path: Path) -> None:

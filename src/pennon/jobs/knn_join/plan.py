@@ -15,6 +15,7 @@ from pennon.jobs.shared.tasks import whole_waves
 from pennon.jobs.vector.build import cut_by_weight
 from pennon.query.catalog import Catalog
 from pennon.query.scan.execute import parse
+from pennon.query.search.choice import refined
 from pennon.query.search.join_search import JoinSearch, Stretch
 from pennon.query.search.probe import PROBED_BY_DEFAULT
 from pennon.query.search.request import SearchRequest, read_request
@@ -86,6 +87,7 @@ def plan_knn_join(
     if request.filter is not None:
         parse(snapshot, request.filter)
     source = usable_source(catalog, question)
+    question = refined(question, source)
     left_out = tuple(skipped.uuid for skipped in catalog.skipped)
     sizes = _sizes(source)
     index_bytes = int(sum(size.sum() for size in sizes))
@@ -103,7 +105,12 @@ def plan_knn_join(
         pin=snapshot.pin(),
         # Decided here, so that all tasks use the same values.
         request=replace(
-            request, metric=source.metric.value, index=source.index, use_index=source.index is not None, threads=1
+            request,
+            metric=source.metric.value,
+            index=source.index,
+            use_index=source.index is not None,
+            refine_factor=request.refine_factor or question.refine,
+            threads=1,
         ),
         query_column=query_column,
         segments=tuple(segment.usable.segment.uuid for segment in source.segments),

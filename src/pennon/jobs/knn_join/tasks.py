@@ -3,7 +3,8 @@
 A chunk is some rows of one Spark partition that are sent and finished together; its place identifies it. Spark sorts
 what a gatherer receives by place, on disk if need be, so that a gatherer holds one chunk at a time.
 
-    question   number of the row in its chunk, checksum, query, `probes N` for each segment N the group has a part of
+    question   number of the row in its chunk, checksum, query, `probes N` for each segment N the group has a part of:
+               the partitions of the group that the query probes, then -1
     payload    number, the number of expected answers, the columns of the row
     answer     number, checksum, distances, addresses
 
@@ -28,6 +29,7 @@ from pennon.jobs.knn_join.plan import KnnJoinPlan
 from pennon.jobs.shared.frame_join import Returned, blocks
 from pennon.query.search.join_search import JoinSearch
 from pennon.query.search.neighbors import NOWHERE, Neighbors
+from pennon.query.search.routing import stacked_probes, to_front
 
 NEIGHBORS = "_neighbors"
 CHUNK_BITS = 32
@@ -57,12 +59,14 @@ def route_queries(plan: KnnJoinPlan, partition: int, batches: Batches) -> Iterat
         numbers, answers = np.flatnonzero(valid).astype(np.int32), np.zeros(len(valid), dtype=np.int32)
         probes = opened.probes(queries) if len(queries) else []
         checksums = _checksums(queries)
-        for group, asking in _by_group([of[some] for of, some in zip(group_of, probes, strict=False)]):
+        grouped = [np.where(some < 0, -1, of[some]) for of, some in zip(group_of, probes, strict=False)]
+        for group, asking in _by_group(grouped):
             answers[numbers[asking]] += 1
             columns: dict[str, Any] = {"number": numbers[asking], "checksum": checksums[asking]}
             columns["query"] = to_lists(queries[asking])
             for segment in sorted({segment for segment, _, _ in plan.groups[group]}):
-                columns[f"probes {segment}"] = to_lists(probes[segment][asking].astype(np.int32))
+                own = np.where(grouped[segment][asking] == group, probes[segment][asking], -1)
+                columns[f"probes {segment}"] = to_lists(to_front(own).astype(np.int32))
             yield group, place, pa.record_batch(columns)
         own = [pa.array(np.arange(len(valid), dtype=np.int32)), pa.array(answers)]
         fields = [pa.field(PAYLOAD, pa.int32()), pa.field("answers", pa.int32()), *rows.schema]
@@ -74,12 +78,14 @@ def answer_questions(plan: KnnJoinPlan, group: int, delivered: Iterator[Delivere
     """Task: the answers of one group of partitions to its questions."""
     opened = _open(plan)
     for messages in _gathered(delivered):
-        queries = _stacked(messages, "query")
+        queries = np.concatenate(_each(messages, "query"))
         parts = [
-            opened.within(stretch, queries, _stacked(messages, f"probes {stretch[0]}").astype(np.int64))
+            opened.within(stretch, queries, stacked_probes(_each(messages, f"probes {stretch[0]}")).astype(np.int64))
             for stretch in plan.groups[group]
         ]
         found = Neighbors.merged(parts, plan.request.wanted)
+        # Arrow ends the process where lists have no items: a group may hold none but deleted rows.
+        found = found.padded(max(1, found.distances.shape[1]))
         start = 0
         for place, batch in messages:
             some = found.of(slice(start, start + batch.num_rows))
@@ -141,11 +147,12 @@ def _group_of_partitions(plan: KnnJoinPlan) -> list[Positions]:
 
 
 def _by_group(probed: Sequence[Positions]) -> Iterator[tuple[int, Positions]]:
-    """Each probed group and its queries, given the group of every probe, segment by segment."""
+    """Each probed group and its queries, given the group of every probe, segment by segment; -1 for none."""
     if not probed:
         return
     queries = len(probed[0])
     pairs = np.unique(np.concatenate(probed, axis=1) * queries + np.arange(queries)[:, None])
+    pairs = pairs[np.searchsorted(pairs, 0) :]
     groups, asking = np.divmod(pairs, queries)
     starts = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
     for start, stop in pairwise([*starts, len(groups)]):
@@ -177,8 +184,9 @@ def _gathered(delivered: Iterator[Delivered]) -> Iterator[list[Delivered]]:
         yield waiting
 
 
-def _stacked(messages: Sequence[Delivered], column: str) -> npt.NDArray[Any]:
-    return np.concatenate([to_matrix(batch.column(column))[0] for _, batch in messages])
+def _each(messages: Sequence[Delivered], column: str) -> list[npt.NDArray[Any]]:
+    """A column of lists as matrices, which need not be of one width."""
+    return [to_matrix(batch.column(column))[0] for _, batch in messages]
 
 
 def _chunk_rows(payloads: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, Positions]:

@@ -53,12 +53,23 @@ class ExactSearch:
     def batches(self, parts: Sequence[ScanPart]) -> Iterator[tuple[Vectors, Addresses]]:
         """The vectors of some scans that have distances, and their addresses."""
         for part in parts:
-            for vectors, addresses in self.read(part):
-                valid = self.metric.indexable(vectors)
-                if not valid.all():
-                    vectors, addresses = vectors[valid], addresses[valid]
-                if len(addresses):
-                    yield vectors, addresses
+            known = part.kept.get() if part.kept is not None else None
+            if known is not None:
+                yield known
+            elif part.kept is not None:
+                read = list(self._valid(part))
+                part.kept.put(read)
+                yield from read
+            else:
+                yield from self._valid(part)
+
+    def _valid(self, part: ScanPart) -> Iterator[tuple[Vectors, Addresses]]:
+        for vectors, addresses in self.read(part):
+            valid = self.metric.indexable(vectors)
+            if not valid.all():
+                vectors, addresses = vectors[valid], addresses[valid]
+            if len(addresses):
+                yield vectors, addresses
 
     def remeasured(self, queries: Vectors, found: Neighbors, k: int) -> Neighbors:
         """The k nearest of candidates, by their vectors in the table instead of what an index made of those."""

@@ -12,10 +12,13 @@ from pennon.index.cache import CacheUse, counting_cache
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse
 from pennon.query.scan.explain import IndexUse, index_uses, some_ids
+from pennon.query.search.choice import refined
 from pennon.query.search.expected import ExpectedRecall
 from pennon.query.search.prefilter import Prefilter
 from pennon.query.search.probe import SegmentTrace
-from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
+from pennon.query.search.query_vectors import VectorLike
+from pennon.query.search.radius import has_bounds, partitions_within
+from pennon.query.search.request import Question, SearchRequest, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
 from pennon.query.search.run import find_neighbors, measured_again, probing
 from pennon.query.search.source import SearchSegment, Source, usable_source
@@ -135,7 +138,9 @@ class SearchExplanation(Displayed):
 
     def _probes(self) -> str:
         if self.k is None:
-            return "not used: it has no bound on what is within a distance, so every row is measured"
+            if not self.segments:
+                return "not used: it has no bound on what is within a distance, so every row is measured"
+            return "partitions whose radius does not rule out rows within the distance; rows that may be are measured"
         first = f"{plural(self.minimum_nprobes, 'partition')} of each segment"
         if self.maximum_nprobes == self.minimum_nprobes:
             return first
@@ -154,7 +159,8 @@ def explain_search(
         return _ran(catalog, question)
     source = usable_source(catalog, question)
     check_length(question, source.metric)
-    probed = () if request.k is None else source.segments
+    question = refined(question, source)
+    probed = source.segments if _asked(source, question) else ()
     uses = tuple(_planned_use(segment, question) for segment in probed)
     filter = request.filter if request.prefilter else None
     prefilter = None if filter is None else Prefilter.of(catalog, filter, search=False)
@@ -167,9 +173,10 @@ def _ran(catalog: Catalog, question: Question) -> SearchExplanation:
         found, trace = find_neighbors(catalog, question)
         returned = to_table(catalog.snapshot, question.request, found, many=False).num_rows
     seconds = time.perf_counter() - start
-    if trace.prefilter is not None:
+    if trace.prefilter is not None and not trace.filter_known:
         reads.reads += trace.prefilter.answer.reads.reads
-    segments = () if question.request.k is None else trace.source.segments
+    question = refined(question, trace.source)
+    segments = trace.source.segments if _asked(trace.source, question) else ()
     traces = trace.segments or [SegmentTrace() for _ in segments]
     uses = tuple(_actual_use(s, t) for s, t in zip(segments, traces, strict=True))
     used = _use_of_filter(catalog, question.request, trace.prefilter)
@@ -193,7 +200,7 @@ def _explanation(
     snapshot, manifest = catalog.snapshot, catalog.snapshot.manifest
     least, radius = question.request.least_probes, question.request.k is None
     again = bool(source.segments) and measured_again(question, source) and not radius
-    measured = manifest.live if radius and filter is None else source.exact
+    measured = manifest.live if filter is None and not _asked(source, question) else source.exact
     return SearchExplanation(
         table=snapshot.uri,
         version=snapshot.version,
@@ -219,10 +226,18 @@ def _explanation(
     )
 
 
+def _asked(source: Source, question: Question) -> bool:
+    """Whether the index is asked at all."""
+    return question.request.k is not None or has_bounds(source, question)
+
+
 def _planned_use(segment: SearchSegment, question: Question) -> SegmentUse:
     opened = segment.opened
-    least = probing(question, None).least_of(segment)
-    probes = opened.files.ivf.rank(opened.ask(question.queries)[0], least)[0][0]
+    if question.request.k is None:
+        probes = partitions_within(segment, question)
+    else:
+        least = probing(question, None).least_of(segment)
+        probes = opened.files.ivf.rank(opened.ask(question.queries)[0], least)[0][0]
     trace = SegmentTrace(len(probes), rows=int(opened.lengths[probes].sum()))
     return replace(_actual_use(segment, trace), loaded=None, rows_scored=None)
 

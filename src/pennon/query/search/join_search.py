@@ -19,9 +19,10 @@ from pennon.index.vector.several import starts_of
 from pennon.index.vector.vectors import Mask, Positions, Vectors, VectorType, in_type
 from pennon.query.catalog import Catalog, UnusableSegment
 from pennon.query.search.neighbors import Neighbors
-from pennon.query.search.probe import Probing, first_partitions, nearest_within
+from pennon.query.search.probe import Probing
 from pennon.query.search.request import Question, SearchRequest, read_request
 from pennon.query.search.result_table import to_table
+from pennon.query.search.routing import all_partitions, nearest_within
 from pennon.query.search.run import SearchTrace, Task, plan_task, probing, run_task
 from pennon.query.search.shapes import needs_more
 from pennon.query.search.source import Source, usable_source
@@ -76,11 +77,15 @@ class JoinSearch:
                 self._catalog.exclude(unusable)
 
     def probes(self, queries: Vectors) -> list[Positions]:
-        """The partitions each query probes, segment by segment; none if the filter selects few enough rows to
-        measure all."""
+        """The partitions each query probes, -1 for none, segment by segment; none if the filter selects few enough rows
+        to measure all."""
         if not self._task().indexed or needs_more(self._question.request):
             return []
-        return [first_partitions(segment, queries, self._how) for segment in self._source().segments]
+        how = self._how
+        try:
+            return [all_partitions(segment, queries, how) for segment in self._source().segments]
+        except UnusableSegment as unusable:
+            raise self._unreadable(unusable) from unusable
 
     def within(self, stretch: Stretch, queries: Vectors, probes: Positions) -> Neighbors:
         """Candidates from some partitions of a segment."""

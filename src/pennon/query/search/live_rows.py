@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from pennon.errors import DamagedFile
 from pennon.format.addresses import OFFSET_BITS, OFFSET_MASK, Addresses, contains
 from pennon.format.row_set import RowSet, offsets_of
 from pennon.format.snapshot import Snapshot
-from pennon.index.vector.vectors import Mask
+from pennon.index.vector.vectors import Mask, Positions
 
 # The number of a row among all rows of the covered fragments, one fragment after another.
 Places = npt.NDArray[np.unsignedinteger[Any]]
@@ -29,6 +30,11 @@ class PartitionRows:
     nbytes: int
     places: Places | None = None
 
+    @property
+    def mask(self) -> Mask:
+        """The rows that may be answered."""
+        return np.ones(len(self.addresses), dtype=np.bool_) if self.allowed is None else self.allowed
+
     def among(self, chosen: Addresses | None) -> Mask | None:
         """The rows that may be answered and are among the chosen (ascending) addresses."""
         if chosen is None:
@@ -43,6 +49,19 @@ class PartitionRows:
         assert self.places is not None
         found = flags[self.places]
         return found if self.allowed is None else np.logical_and(found, self.allowed, out=found)
+
+
+def flagged_of(parts: Sequence[PartitionRows], flags: Mask) -> tuple[Mask, Positions]:
+    """As `PartitionRows.flagged` of several partitions, one after another, and how many rows of each are: in few calls,
+    however many partitions there are."""
+    places = [part.places for part in parts if part.places is not None]
+    found = flags[np.concatenate(places)]
+    if any(part.allowed is not None for part in parts):
+        found &= np.concatenate([part.mask for part in parts])
+    lengths = np.array([len(each) for each in places])
+    sums = np.concatenate([[0], np.cumsum(found)])
+    ends = np.cumsum(lengths)
+    return found, sums[ends] - sums[ends - lengths]
 
 
 class LiveRows:

@@ -3,7 +3,9 @@ after the search, by a look at the rows found."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from pyroaring import BitMap
@@ -12,7 +14,7 @@ from pennon.format.addresses import Addresses
 from pennon.format.row_set import RowSet
 from pennon.format.rows import ADDRESS, ScannedRows
 from pennon.format.snapshot import Snapshot
-from pennon.index.vector.vectors import Mask
+from pennon.index.vector.vectors import Mask, Positions, Vectors
 from pennon.query.catalog import Catalog
 from pennon.query.filter.reading import read_filter
 from pennon.query.scan.execute import filter_errors
@@ -20,14 +22,23 @@ from pennon.query.scan.planner import Answer, Planner
 from pennon.query.search.live_rows import LiveRows
 
 
+class Kept(Protocol):
+    """Vectors that have distances, and the addresses of their rows, which later searches measure again."""
+
+    def get(self) -> tuple[Vectors, Addresses] | None: ...
+
+    def put(self, batches: list[tuple[Vectors, Addresses]]) -> None: ...
+
+
 @dataclass(frozen=True, eq=False)
 class ScanPart:
     """Rows to be read: all of some fragments, or those that were found, of which a filter selects some if one is
-    given."""
+    given. Vectors of `kept` parts are remembered."""
 
     fragments: BitMap
     found: RowSet | None = None
     filter: str | None = None
+    kept: Kept | None = None
 
     @property
     def rows(self) -> ScannedRows:
@@ -43,6 +54,7 @@ class Selection:
     rows: RowSet
     count: int
     _flags: dict[object, tuple[Mask, int]] = field(default_factory=dict, repr=False)
+    _counts: dict[object, Positions] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, rows: RowSet) -> Selection:
@@ -54,6 +66,13 @@ class Selection:
         if found is None:
             flags = live.flags(self.rows)
             found = self._flags[live.token] = flags, int(np.count_nonzero(flags))
+        return found
+
+    def counts(self, live: LiveRows, count: Callable[[Mask], Positions]) -> Positions:
+        """How many rows of each partition are selected, which `count` counts by their flags; once as well."""
+        found = self._counts.get(live.token)
+        if found is None:
+            found = self._counts[live.token] = count(self.flags(live)[0])
         return found
 
 

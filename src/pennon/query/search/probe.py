@@ -15,7 +15,7 @@ from pennon.index.threads import one_thread
 from pennon.index.vector.search.partition_search import Found
 from pennon.index.vector.vectors import Mask, Positions, Vectors
 from pennon.query.catalog import attributing_errors
-from pennon.query.search.live_rows import PartitionRows
+from pennon.query.search.live_rows import PartitionRows, flagged_of
 from pennon.query.search.neighbors import NOWHERE, Neighbors
 from pennon.query.search.prefilter import Selection
 from pennon.query.search.source import SearchSegment, Source
@@ -26,8 +26,8 @@ RANKED_QUERIES = 256
 FEW_FOUND = 64
 # Partitions scored together, which the cache need not hold.
 LOADED_BYTES = 256 << 20
-
-
+# Partitions of the first step under a filter, in units of those that hold enough selected rows on average.
+FIRST_STEP = 1.1
 # Twice the root of the partitions is probed by default, within these bounds: at 220 partitions of real vectors that
 # finds 97 of 100 neighbors, 20 of them 96, less what codes lose.
 PROBED_BY_DEFAULT = 20, 100
@@ -57,17 +57,21 @@ class Probing:
         least, partitions = self.least_of(segment), segment.opened.files.ivf.num_partitions
         if self.selection is None or not self.goes_on(least):
             return least
-        rows, most = int(segment.opened.lengths.sum()), min(self.most or partitions, partitions)
-        share = self.selection.flags(segment.live)[1] / max(1, rows)
-        return most if share * partitions <= least else min(math.ceil(least / math.sqrt(min(1.0, share))), most)
+        spread = FIRST_STEP * least / math.sqrt(max(self.share_of(segment), 1e-9))
+        return min(math.ceil(spread), self.most or partitions, partitions)
 
-    def all_of(self, segment: SearchSegment) -> int:
-        """Partitions that hold enough selected rows if those are everywhere alike, where no step can follow."""
-        least, partitions = self.least_of(segment), segment.opened.files.ivf.num_partitions
-        if self.selection is None or not self.goes_on(least):
-            return least
-        share = self.selection.flags(segment.live)[1] / max(1, int(segment.opened.lengths.sum()))
-        return min(math.ceil(least / max(share, 1e-9)), self.most or partitions, partitions)
+    def rows_of(self, segment: SearchSegment) -> float:
+        """Selected rows of a segment that are compared with a query; 0 without a filter. An index of nothing but these
+        rows would have fewer partitions, by the root of their share, and the same number of them would be probed."""
+        if self.selection is None or not self.goes_on(self.least_of(segment)):
+            return 0.0
+        average = segment.opened.files.layout.rows / max(1, segment.opened.files.ivf.num_partitions)
+        return self.least_of(segment) * average * math.sqrt(self.share_of(segment))
+
+    def share_of(self, segment: SearchSegment) -> float:
+        """The share of its rows that the filter selects."""
+        assert self.selection is not None
+        return min(1.0, self.selection.flags(segment.live)[1] / max(1, segment.opened.files.layout.rows))
 
     def goes_on(self, probed: int) -> bool:
         return self.most is None or probed < self.most
@@ -92,7 +96,7 @@ class SegmentTrace:
 def nearest_indexed(source: Source, queries: Vectors, how: Probing, traces: Sequence[SegmentTrace]) -> Neighbors:
     """The nearest rows in the probed partitions of all segments, by the estimates of the index."""
     segments = [
-        _SegmentSearch(segment, queries, how, trace) for segment, trace in zip(source.segments, traces, strict=True)
+        SegmentSearch(segment, queries, how, trace) for segment, trace in zip(source.segments, traces, strict=True)
     ]
     best = Neighbors.merged([segment.first() for segment in segments], how.wanted)
     while True:
@@ -108,31 +112,19 @@ def completed(
     source: Source, queries: Vectors, found: Neighbors, how: Probing, traces: Sequence[SegmentTrace]
 ) -> Neighbors:
     """What others found in the partitions of the first step, with more where that is too little."""
-    goes_on = any(how.goes_on(how.all_of(segment)) for segment in source.segments)
+    goes_on = any(how.goes_on(how.first_of(segment)) for segment in source.segments)
     short = np.flatnonzero(found.counts < how.k) if goes_on else ()
     if not len(short):
         return found
     return found.replaced(np.asarray(short), nearest_indexed(source, queries[short], how, traces))
 
 
-def first_partitions(segment: SearchSegment, queries: Vectors, how: Probing) -> Positions:
-    """Per query the partitions that others search for it, nearest first."""
-    return _SegmentSearch(segment, queries, how, SegmentTrace()).rank(how.all_of(segment))
-
-
-def nearest_within(
-    segment: SearchSegment, queries: Vectors, probes: Positions, within: range, how: Probing
-) -> Neighbors:
-    """The nearest rows in probed partitions, as far as those are within a stretch of them."""
-    return _SegmentSearch(segment, queries, how, SegmentTrace()).probe(probes, within)
-
-
-class _SegmentSearch:
+class SegmentSearch:
     """A block of queries on its way through a segment. Every step goes on to partitions that are farther away, for the
     queries that need them; those that stopped stay behind.
 
-    Under a filter, a query goes on until as many selected rows were compared with it as rows without a filter would be:
-    the selected rows are then searched as thoroughly as a table of nothing else.
+    Under a filter, a query goes on until as many selected rows were compared with it as in an index of these rows alone
+    (`Probing.rows_of`).
     """
 
     def __init__(self, segment: SearchSegment, queries: Vectors, how: Probing, trace: SegmentTrace) -> None:
@@ -143,9 +135,7 @@ class _SegmentSearch:
         self._first = np.empty((len(queries), 0), dtype=np.int64)
         self._rest: Positions | None = None
         self._probed = 0
-        rows = int(self._opened.lengths.sum())
-        self._average = rows / max(1, segment.opened.files.ivf.num_partitions)
-        self._target = 0.0 if how.selection is None else how.least_of(segment) * self._average
+        self.target = how.rows_of(segment)
         self._scored = np.zeros(len(queries), dtype=np.int64)
         self._counts = np.zeros(segment.opened.files.ivf.num_partitions, dtype=np.int64)
 
@@ -159,7 +149,7 @@ class _SegmentSearch:
         compared with too few selected rows. None when there are none, or no partitions."""
         partitions = self._opened.files.ivf.num_partitions
         most = partitions if self._how.most is None else min(partitions, self._how.most)
-        kept = np.flatnonzero(short[self._active] | (self._scored < self._target))
+        kept = np.flatnonzero(short[self._active] | (self._scored < self.target))
         if self._probed >= most or not len(kept):
             return None
         self._active, self._scored = self._active[kept], self._scored[kept]
@@ -172,15 +162,15 @@ class _SegmentSearch:
 
     def _step(self, probes: Positions) -> Neighbors:
         found = self.probe(probes)
-        if self._target:
+        if self.target:
             self._scored += self._counts[probes].sum(axis=1)
         return found
 
     def _step_size(self) -> int:
         """Twice as many as before, or as few as the queries that need more seem to need."""
-        if not self._target:
+        if not self.target:
             return self._probed
-        missing = np.maximum(self._target - self._scored, 0) / np.maximum(self._scored, 1) * self._probed
+        missing = np.maximum(self.target - self._scored, 0) / np.maximum(self._scored, 1) * self._probed
         return int(min(max(missing.mean(), self._probed / 2), 4.0 * self._probed)) + 1
 
     def _ranked_rest(self, kept: Positions) -> Positions:
@@ -201,7 +191,8 @@ class _SegmentSearch:
 
     def probe(self, probes: Positions, within: range | None = None) -> Neighbors:
         lengths = self._opened.lengths
-        numbers = np.sort(probes[0]) if len(probes) == 1 else np.flatnonzero(np.bincount(probes.reshape(-1)))
+        numbers = np.sort(probes[0]) if len(probes) == 1 else np.flatnonzero(np.bincount(probes[probes >= 0]))
+        numbers = numbers[np.searchsorted(numbers, 0) :]
         if within is not None:
             numbers = numbers[(numbers >= within.start) & (numbers < within.stop)]
         parts = [self._search(load, probes) for load in self._loads(numbers[lengths[numbers] > 0])]
@@ -223,16 +214,18 @@ class _SegmentSearch:
             loaded, fetched = self._opened.partitions(numbers)
             partitions = dict(zip(numbers, loaded, strict=True))
             rows = self._segment.rows(partitions)
-        allowed = {number: mask for number in numbers if (mask := rows[number].flagged(self._flags)) is not None}
-        kept = {number: int(np.count_nonzero(mask)) for number, mask in allowed.items()}
-        self._counts[list(kept)] = list(kept.values())
-        count = sum(map(len, loaded))
+        allowed, kept = self._allowed(rows)
+        self._counts[numbers] = kept
+        count = int(kept.sum())
         trace.partitions += len(numbers)
         trace.partitions_loaded += fetched
-        trace.rows += count
-        count -= sum(len(mask) - kept[number] for number, mask in allowed.items())
+        trace.rows += int(self._opened.lengths[numbers].sum())
         trace.rows_scored += count
-        filled = {number: partition for number, partition in partitions.items() if kept.get(number, 1)}
+        filled = partitions
+        if not kept.all():
+            filled = {
+                number: part for (number, part), own in zip(partitions.items(), kept.tolist(), strict=True) if own
+            }
         if not filled:
             return Neighbors.none(len(probes))
         asking = _asking(probes, list(filled))
@@ -247,6 +240,19 @@ class _SegmentSearch:
         )
         nearest = Neighbors.nearest(found.distances, _addresses(found, rows), how.wanted)
         return nearest if len(asking) == len(probes) else Neighbors.none(len(probes)).replaced(asking, nearest)
+
+    def _allowed(self, rows: Mapping[int, PartitionRows]) -> tuple[dict[int, Mask], Positions]:
+        """The rows of some partitions that may be answered, where these are not all, and how many they are."""
+        if self._flags is None:
+            allowed = {number: part.allowed for number, part in rows.items() if part.allowed is not None}
+            lengths = self._opened.lengths[list(rows)]
+            for place, number in enumerate(rows):
+                if number in allowed:
+                    lengths[place] = np.count_nonzero(allowed[number])
+            return allowed, lengths
+        mask, counts = flagged_of(list(rows.values()), self._flags)
+        ends = np.cumsum(self._opened.lengths[list(rows)]).tolist()
+        return {number: mask[a:b] for number, a, b in zip(rows, [0, *ends], ends, strict=False)}, counts
 
 
 def _asking(probes: Positions, numbers: list[int]) -> Positions:

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from pennon.query.catalog import Catalog, UnusableSegment
-from pennon.query.search.choice import worth_measuring
+from pennon.query.search.choice import refined, worth_measuring
 from pennon.query.search.exact import ExactSearch
+from pennon.query.search.kept import KeptVectors, filter_of
 from pennon.query.search.neighbors import Neighbors
 from pennon.query.search.prefilter import Prefilter, ScanPart, Selection, selected_of
 from pennon.query.search.probe import Probing, SegmentTrace, completed, nearest_indexed
-from pennon.query.search.request import Question, SearchRequest, VectorLike, check_length, read_request
+from pennon.query.search.query_vectors import VectorLike
+from pennon.query.search.radius import FEW_SELECTED, has_bounds, rows_within
+from pennon.query.search.request import Question, SearchRequest, check_length, read_request
 from pennon.query.search.result_table import check_columns, to_table
 from pennon.query.search.several import SeveralSearch
 from pennon.query.search.shapes import MeasuredShapes, from_nearest, needs_more
@@ -31,14 +34,15 @@ class SearchTrace:
     source: Source
     prefilter: Prefilter | None = None
     segments: list[SegmentTrace] = field(default_factory=list)
+    filter_known: bool = False  # from a search before
     rows_selected: int | None = None  # by the filter, in covered fragments
     rows_measured: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is to be done: whether to probe the index, and there for selected rows only; and which rows to measure one
-    and all."""
+    """What is to be done: whether to ask the index, and there for selected rows only; and which rows to measure one and
+    all."""
 
     indexed: bool
     selection: Selection | None
@@ -59,6 +63,7 @@ def find_neighbors(catalog: Catalog, question: Question) -> tuple[Neighbors, Sea
         try:
             trace = SearchTrace(find_source(catalog, question))
             check_length(question, trace.source.metric)
+            question = refined(question, trace.source)
             task = plan_task(catalog, question, trace)
             return run_task(catalog, question, task, trace), trace
         except UnusableSegment as unusable:
@@ -68,19 +73,27 @@ def find_neighbors(catalog: Catalog, question: Question) -> tuple[Neighbors, Sea
 def plan_task(catalog: Catalog, question: Question, trace: SearchTrace) -> Task:
     """Finds out what the filter selects."""
     source = trace.source
-    if question.request.k is None:
+    if question.request.k is None and not has_bounds(source, question):
         return Task(False, None, _every_row(catalog, question, trace))
     if question.request.filter is None or not question.request.prefilter:
         return Task(bool(source.segments), None, [ScanPart(source.exact)] if source.exact else [])
-    trace.prefilter = prefilter = Prefilter.of(catalog, question.request.filter)
-    exact = prefilter.parts(source.exact)
     if not source.segments:
-        return Task(False, None, exact)
-    selection = Selection.of(prefilter.rows(source.covered))
+        trace.prefilter = Prefilter.of(catalog, question.request.filter)
+        return Task(False, None, trace.prefilter.parts(source.exact))
+    asked, trace.filter_known = filter_of(catalog, source, question.request.filter)
+    trace.prefilter, selection = asked.prefilter, asked.selection
     trace.rows_selected = selection.count
-    if not worth_measuring(selection, question, probing(question, selection), source):
+    exact, vectors = asked.prefilter.parts(source.exact), None
+    if question.request.k is None:
+        few = selection.count <= FEW_SELECTED
+    else:
+        if question.request.is_plain and not question.request.measuring:
+            vectors = KeptVectors.of(catalog, source, question.request.filter)
+        rows = catalog.snapshot.manifest.rows_in(source.covered)
+        few = worth_measuring(asked, vectors, question, probing(question, selection), source, rows)
+    if not few:
         return Task(True, selection, exact)
-    return Task(False, None, [ScanPart(source.covered, selection.rows), *exact])
+    return Task(False, None, [ScanPart(source.covered, selection.rows, kept=vectors), *exact])
 
 
 def run_task(
@@ -95,6 +108,9 @@ def run_task(
 
     def measured(asked: Question) -> Neighbors:
         selected = None if task.selection is None else task.selection.rows
+        if task.indexed and request.k is None:
+            trace.segments = trace.segments or [SegmentTrace() for _ in trace.source.segments]
+            selected = rows_within(trace.source, asked, task.selection, trace.segments)
         covered = [ScanPart(trace.source.covered, selected)] if task.indexed else []
         found, rows = MeasuredShapes(exact, [*covered, *task.exact], request).answer(asked)
         trace.rows_measured += rows
@@ -102,7 +118,7 @@ def run_task(
 
     if not needs_more(request):
         found = nearest(question)
-    elif task.indexed:
+    elif task.indexed and request.k is not None:
         found = from_nearest(question, catalog.snapshot, nearest, measured)
     else:
         found = measured(question)
@@ -132,7 +148,7 @@ def _nearest(
 
 
 def _every_row(catalog: Catalog, question: Question, trace: SearchTrace) -> list[ScanPart]:
-    """All rows that may be answered: an index has no bound on what it leaves out."""
+    """All rows that may be answered, where the index has no bound on what it leaves out."""
     live, request = catalog.snapshot.manifest.live, question.request
     if request.filter is None or not request.prefilter:
         return [ScanPart(live)] if live else []
@@ -169,7 +185,8 @@ def _indexed(
 def measured_again(question: Question, source: Source) -> bool:
     """Whether candidates of the index are measured on the table's vectors: to refine them, or because its estimates do
     not compare with the exact distances of scanned rows."""
-    return question.starts is not None or question.request.refine_factor is not None or bool(source.exact)
+    again = question.starts is not None or question.request.refine_factor is not None or question.refine is not None
+    return again or bool(source.exact)
 
 
 def _block(question: Question, source: Source, again: bool) -> int:

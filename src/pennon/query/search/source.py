@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+import numpy as np
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, IndexNotFound, InvalidArgument, PennonError
@@ -17,7 +18,7 @@ from pennon.index.vector.files.details import VectorDetails
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.search.partition import SearchPartition
 from pennon.index.vector.search.segment import VectorSegment
-from pennon.index.vector.vectors import VectorType
+from pennon.index.vector.vectors import Mask, Positions, VectorType
 from pennon.query.catalog import Catalog, Skipped, UnusableSegment, UsableIndex, UsableSegment, attributing_errors
 from pennon.query.search.live_rows import LiveRows, PartitionRows
 from pennon.query.search.request import Question
@@ -44,6 +45,19 @@ class SearchSegment:
                 self.cache.put((self.live.token, number), rows, rows.nbytes)
             found[number] = rows
         return found
+
+    def flagged(self, flags: Mask) -> Positions:
+        """How many rows of each partition may be answered and are flagged. The ids of all rows are read for it, not
+        their codes, and nothing is cached."""
+        ends = np.cumsum(self.opened.lengths)
+        counts, start = np.zeros(len(ends), dtype=np.int64), 0
+        with attributing_errors(self.usable):
+            for row_ids, alive in self.opened.current_ids():
+                mask = self.live.of(row_ids, alive).flagged(flags)
+                chosen = start + (np.arange(len(row_ids)) if mask is None else np.flatnonzero(mask))
+                counts += np.bincount(np.searchsorted(ends, chosen, side="right"), minlength=len(ends))
+                start += len(row_ids)
+        return counts
 
 
 @dataclass(frozen=True, eq=False)

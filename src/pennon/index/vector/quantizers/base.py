@@ -60,6 +60,11 @@ class Scorer(Protocol):
     @property
     def nbytes(self) -> int: ...
 
+    @property
+    def radius(self) -> float:
+        """The largest distance of a row to the centroid, not squared; infinite if the codes have no bound on it."""
+        ...
+
     def distances(self, queries: Floats) -> Floats:
         """All distances, one row per query, on the scale of the index."""
         ...
@@ -81,6 +86,10 @@ class ScorerBase:
     """The common parts of scorers. Each has `quantizer: Scans`."""
 
     quantizer: Any
+
+    @property
+    def radius(self) -> float:
+        return float("inf")
 
     def distances(self, queries: Vectors) -> Floats:
         raise NotImplementedError

@@ -160,6 +160,10 @@ class FlatScorer(ScorerBase):
     def nbytes(self) -> int:
         return self.rows.nbytes + (0 if self.lengths is None else self.lengths.nbytes)
 
+    @property
+    def radius(self) -> float:
+        return float("inf") if self.lengths is None else float(np.sqrt(self.lengths.max(initial=0)))
+
     @cached_property
     def code_list(self) -> CodeList:
         return code_list(self.rows)

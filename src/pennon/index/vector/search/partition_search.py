@@ -69,9 +69,9 @@ def search_partitions(
 ) -> Found:
     """The k nearest rows of each query in the partitions it probes; partitions without a scorer are skipped.
 
-    Queries are prepared by `Quantizer.prepare`; `probes` has a row of partition numbers per query. Only rows of a
-    partition's mask in `allowed` count; without a mask, all rows. Callers that cannot hold all partitions search them
-    in groups and merge the results.
+    Queries are prepared by `Quantizer.prepare`; `probes` has a row of partition numbers per query, -1 for none. Only
+    rows of a partition's mask in `allowed` count; without a mask, all rows. Callers that cannot hold all partitions
+    search them in groups and merge the results.
     """
     search = _Search(quantizer, scorers, queries, k, allowed or {})
     with one_thread():

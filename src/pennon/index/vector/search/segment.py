@@ -51,6 +51,8 @@ class VectorSegment:
             raise DamagedFile(problem, "Rebuild the index")
         self._store, self._segment = store, segment
         self._cache, self._reuse = cache, reuse
+        # `Scorer.radius` of the partitions that a search within a distance has read; infinite for the others.
+        self.radii = np.full(self.files.ivf.num_partitions, np.inf)
         self._key = (store.location.uri, segment.uuid, reuse.uuid if reuse else None)
 
     @property
@@ -152,12 +154,17 @@ class VectorSegment:
         for batch in file.batches(0, file.num_rows):
             yield batch.column(0).to_numpy()
 
+    def current_ids(self) -> Iterator[tuple[Addresses, Mask | None]]:
+        """The ids of all rows, one partition after another, and which are alive, as loaded partitions have them."""
+        for row_ids in self.stored_ids():
+            yield (row_ids, None) if self._reuse is None else self._reuse.remap(row_ids)
+
     def _worth_walking(
         self, partitions: Mapping[int, SearchPartition], probes: Positions, ef: int, allowed: Mapping[int, Mask]
     ) -> dict[int, Graph]:
         if self.files.kind.sub_index is not SubIndex.HNSW:
             return {}
-        crowds = np.bincount(probes.ravel(), minlength=self.files.ivf.num_partitions)
+        crowds = np.bincount(probes[probes >= 0], minlength=self.files.ivf.num_partitions)
         return {
             number: partition.graph
             for number, partition in partitions.items()

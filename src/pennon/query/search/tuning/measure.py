@@ -78,7 +78,7 @@ class Bench:
         return find_neighbors(self.catalog, question)[0]
 
     def _asked(self, setting: Setting) -> SearchRequest:
-        request = replace(self.request, columns=())
+        request = replace(self.request, columns=(), measuring=True)
         if self.truth.queries.own is None or setting.index is None:
             more = self.truth.queries.extra
             return setting.applied(replace(request, k=request.reach + more), request.reach + more)
@@ -102,7 +102,7 @@ class Bench:
         return [replace(point, milliseconds=float(each)) for point, each in zip(points, medians, strict=True)]
 
     def _timer(self, setting: Setting) -> Callable[[int], float]:
-        request = setting.applied(replace(self.request, columns=()), self.request.reach)
+        request = setting.applied(replace(self.request, columns=(), measuring=True), self.request.reach)
         vectors, catalog = self.truth.queries.vectors, self.catalog
 
         def search_once(turn: int) -> float:
