@@ -19,6 +19,7 @@ import pennon
 from bench.harness import Choice, Grid, fresh, report_grids, say
 from bench.timing import TURNS, interleaved, medians_in_turns
 from bench.vectors import COLUMN, Ids, Kind, Matrix, chosen, copied, create_pennon, ids_by_query, recall
+from pennon.query.search.choice import FILTERED_REFINE_FACTOR
 from pennon.table import Table
 
 KINDS = (
@@ -66,7 +67,7 @@ def vector_filters(choice: Choice) -> None:
             table.create_index(column)
         create_pennon(table, kind, round(table.count() ** 0.5))
         for each in asked:
-            rows.append((kind, each.label, *_compared(uri, table, queries, each, turns)))
+            rows.append((kind, each.label, *_compared(uri, table, queries, each, turns, short_codes="PQ" in str(kind))))
             say(", ".join(map(str, rows[-1])))
     report_grids(
         "vector-filters",
@@ -74,13 +75,16 @@ def vector_filters(choice: Choice) -> None:
         [Grid(HEADER, rows, f"{HELD_OUT} held-out words; times of {SINGLE} of them, {turns} turns")],
         note="Both search the same index, which Pennon built, under a filter that a B-tree answers. `scattered` is "
         "random, `together` are the words farthest in the direction of one word. pylance has the least of "
-        f"{', '.join(map(str, PROBES))} nprobes with which its recall is Pennon's less {EQUAL}, or the most. "
+        f"{', '.join(map(str, PROBES))} nprobes with which its recall is Pennon's less {EQUAL}, or the most; under a "
+        f"filter, PQ with a refine_factor of {FILTERED_REFINE_FACTOR}, Pennon's own default there. "
         "A batch is search_batch against pylance one query at a time. Recall is against brute force.",
         keep=choice.keep,
     )
 
 
-def _compared(uri: str, table: Table, queries: Matrix, asked: Asked, turns: int) -> tuple[object, ...]:
+def _compared(
+    uri: str, table: Table, queries: Matrix, asked: Asked, turns: int, *, short_codes: bool
+) -> tuple[object, ...]:
     dataset, count = lance.dataset(uri), asked.truth.shape[1]
     options: dict[str, Any] = {"filter": asked.filter, "columns": ["id"]}
     batch = table.search_batch(COLUMN, queries, K, **options)
@@ -91,6 +95,8 @@ def _compared(uri: str, table: Table, queries: Matrix, asked: Asked, turns: int)
 
     def pylance(number: int, nprobes: int | None) -> npt.NDArray[np.int64]:
         nearest = {"column": COLUMN, "q": some[number], "k": K} | ({} if nprobes is None else {"nprobes": nprobes})
+        if nprobes is not None and asked.filter is not None and short_codes:
+            nearest["refine_factor"] = FILTERED_REFINE_FACTOR
         scanner = dataset.scanner(columns=["id", "_distance"], nearest=nearest, filter=asked.filter, prefilter=True)
         return scanner.to_table()["id"].to_numpy()
 
