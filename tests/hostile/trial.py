@@ -19,7 +19,8 @@ from pennon.errors import DamagedIndexWarning, PennonError
 from pennon.index.cache import SHARED_CACHE
 from pennon.testing.engines import in_process
 from tests.hostile.mutations import Damage, copied, damage
-from tests.hostile.victims import DIM, FILTERS, K, Victim, sorted_ids, stock_rows, text_answers
+from tests.hostile.victims import DIM, FILTERS, K, Victim, as_bits, sorted_ids, stock_rows, text_answers
+from tests.support.duplicates import pairs_of, planned
 
 # Of every outcome that is right, how it came about; all others are failures.
 RIGHT = ("answered", "warned", "refused", "as stock", "undetectable")
@@ -70,6 +71,11 @@ class Trial:
             self._search(table, name)
         if self.victim.texts:
             self._words()
+        if self.victim.name == "others":
+            self._others(table)
+        if self.victim.indices and self.rng.random() < 0.1:
+            self._ask("near-duplicates", lambda: pairs_of(planned(self.uri, 0.1)))
+            self._ask("tune", lambda: table.tune("v", 0.9, 3, sample=10, index=self.victim.indices[0]))
         if self.rng.random() < 0.3:
             self._ask("report", table.report)
             self._ask("plan_optimize", table.plan_optimize)
@@ -109,9 +115,33 @@ class Trial:
                 if problem:
                     self._differs(f"search {name}: {problem}", lambda: not self._same_rows())
         self._ask(f"filtered search {name}", lambda: table.search("v", query, K, filter="id % 2 = 0", **options))
+        self._ask(f"default search {name}", lambda: table.search("v", query, K, filter="id % 2 = 0", index=name))
+        self._within(table, name, query)
         batch = np.stack([query] * 12)
         self._ask(f"batch {name}", lambda: table.search_batch("v", batch, K, nprobes=3, columns=["id"]))
         self._ask(f"explain {name}", lambda: table.explain_search("v", query, K, index=name))
+
+    def _within(self, table: pennon.Table, name: str, query: np.ndarray) -> None:
+        """All rows within a distance, which an index may rule out."""
+        every = np.sort(((self.victim.vectors.astype(np.float64) - query) ** 2).sum(axis=1))
+        bounds = (None, float(every[30:32].mean()))
+        asked: dict[str, Any] = {"distance_range": bounds, "index": name, "columns": ["id"]}
+        found = self._ask(f"within a distance {name}", lambda: table.search("v", query, None, **asked))
+        if found is not None and found.num_rows != 31 and every[31] - every[30] > 1e-3:
+            self._differs(f"within a distance {name}: {found.num_rows} rows", lambda: not self._same_rows())
+
+    def _others(self, table: pennon.Table) -> None:
+        """Vectors of bits, and several a row."""
+        at = int(self.rng.integers(len(self.victim.vectors)))
+        vector, options = self.victim.vectors[at], {"nprobes": 3, "columns": ["id"]}
+        found = self._ask("search bits", lambda: table.search("b", as_bits(vector[None])[0], 1, **options))
+        if found is not None and found["_distance"].to_pylist() != [0.0]:
+            self._differs(f"search bits: {found.to_pylist()}", lambda: not self._same_rows())
+        found = self._ask("search several", lambda: table.search("m", vector[None], 1, **options))
+        if found is not None and found["id"].to_pylist() != [self.victim.live[at]]:
+            self._differs(f"search several: {found.to_pylist()}", lambda: not self._same_rows())
+        self._ask("batch of bits", lambda: table.search_batch("b", as_bits(self.victim.vectors[:12]), 3, **options))
+        self._ask("batch of several", lambda: table.search_batch("m", self.victim.vectors[:12, None], 3, **options))
 
     def _words(self) -> None:
         """The files themselves are asked; a search of the table decides what a refusal leads to."""

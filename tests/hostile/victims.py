@@ -91,6 +91,7 @@ def make_victims(directory: Path) -> list[Victim]:
             _stock(directory / "stock.lance"),
             _zones(directory / "zones.lance"),
             _texts(directory / "texts.lance"),
+            _others(directory / "others.lance"),
         ]
 
 
@@ -166,6 +167,30 @@ def _vectors(path: Path) -> Victim:
         pennon.open(uri).create_index("v", kind, name=kind, num_partitions=3, **options)
     lance.dataset(uri).delete("id % 13 = 5")
     return _victim(uri, KINDS)
+
+
+def _others(path: Path) -> Victim:
+    """Vectors of bits, `b`, and several vectors a row, `m`; what each is compared with is `v`."""
+    table = rows(600)
+    vectors = clustered(600, DIM, 0).astype(np.float32)
+    table = table.append_column("b", to_lists(as_bits(vectors)))
+    table = table.append_column("m", pa.array([[each.tolist()] for each in vectors], pa.list_(list_of(pa.float32()))))
+    lance.write_dataset(table, str(path), max_rows_per_file=200)
+    uri = str(path)
+    pennon.open(uri).create_index("b", "IVF_FLAT", name="bits", num_partitions=3)
+    pennon.open(uri).create_index("m", "IVF_FLAT", name="several", metric="cosine", num_partitions=3)
+    lance.dataset(uri).delete("id % 13 = 5")
+    pennon.open(uri).compact(remap="deferred", target_rows_per_fragment=300)
+    return _victim(uri, ())
+
+
+def as_bits(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """The signs of vectors, eight to a byte."""
+    return np.packbits(vectors > 0, axis=1)
+
+
+def list_of(item: pa.DataType) -> pa.DataType:
+    return pa.list_(item, DIM)
 
 
 def _ngrams(path: Path) -> Victim:

@@ -64,6 +64,10 @@ def test_maintenance_of_all_of_them(tmp_path: Path) -> None:
     query = table.scan("id = 4", ["'v\""])["'v\""][0]
     found = table.search("'v\"", query, 3, index=NAMES["html"], filter=f"{quoted(few[0])} != 77", columns=["id"])
     assert found["id"][0].as_py() == 4
+    table.tune("'v\"", 0.5, 3, sample=20, filter=f"{quoted(few[0])} != 77", store=True)
+    plan = table.explain_search("'v\"", query, 3, recall=0.5, filter=f"{quoted(few[0])} != 78")
+    assert plan.expected is not None
+    assert "stored" in plan.expected.reason
     assert table.audit(recall_queries=2).ok
     assert table.optimize_indices().plan.steps
     assert NAMES["html"] in {index.name for index in table.indices()}

@@ -66,7 +66,9 @@ def everything(error: BaseException | None) -> str:
 
 
 @pytest.mark.usefixtures("engine")
-def test_verbs_and_what_they_tell(uri: str, secrets: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+def test_verbs_and_what_they_tell(
+    uri: str, secrets: dict[str, str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     caplog.set_level(logging.DEBUG)
     told: list[Any] = []
 
@@ -88,6 +90,11 @@ def test_verbs_and_what_they_tell(uri: str, secrets: dict[str, str], caplog: pyt
         table.explain_search("v", np.zeros(8), 3),
         table.update_column("id", "id + 1"),
     ]
+    told += [table.plan_near_duplicates("v", 0.1), table.plan_near_duplicates("v", 0.1).to_dict()]
+    told += [table.tune("v", 0.5, 3, sample=20, store=True), table.explain_search("v", np.ones(8), 3, recall=0.5)]
+    told += [lance.dataset(uri, storage_options=secrets).config(), table.warm(), table.cache_statistics()]
+    cached = pennon.open(uri, storage_options=secrets, disk_cache=tmp_path / "copies")
+    told += [cached.scan("id = 3"), cached.cache_statistics(), sorted(map(str, (tmp_path / "copies").rglob("*")))]
     some = lance.dataset(uri, storage_options=secrets).to_table(filter="id < 3")
     told += [table.plan_merge(some, "id"), table.merge(some, "id"), table.merge(some, "id", dry_run=True).to_dict()]
     told += [table.update({"id": "id + 100"}, where="id = 2"), table.delete("id = 102"), table.plan_delete("id = 1")]

@@ -241,6 +241,14 @@ def test_pylance_keeps_what_is_stored_and_uses_the_table(uri: str) -> None:
     dataset.optimize.optimize_indices()
     dataset.optimize.compact_files()
     assert before.items() <= lance.dataset(uri).config().items()
+    table = opened(uri)
+    lance.dataset(uri).delete("id % 50 = 7")
+    table.refresh()
+    table.compact(target_rows_per_fragment=ROWS)
+    assert before.items() <= lance.dataset(uri).config().items()
+    plan = table.explain_search("v", QUERIES[0], recall=TARGET)
+    assert plan.expected is not None
+    assert "stored, measured at version" in plan.expected.reason, "compactions keep the models"
     found = lance.dataset(uri).to_table(nearest={"column": "v", "q": QUERIES[0], "k": 5}, columns=["id", "_distance"])
     assert found.num_rows == 5
     lance.dataset(uri).update_config({"pennon.tuning.forged": '{"format": 1}', "mine": "x"})
