@@ -58,6 +58,8 @@ class Bench:
             for shares, k in zip(by_k, self._ks, strict=True):
                 shares.append(self.truth.shares(found, k, which))
         recalls = [Recall.of(np.concatenate(shares)) for shares in by_k]
+        if self.truth.queries.own is not None:
+            recalls = [recall.for_others() for recall in recalls]
         least = self.request.reach
         for k, recall in zip(self._ks[1:], recalls[1:], strict=True):
             if recall.mean < recalls[0].mean:
