@@ -111,6 +111,7 @@ class BTreeSegment:
             batch_pages, gap = pages_of(size, rows, self.lookup.batch_size)
             for window in search.windows(file, gap):
                 opened = self._page_file(file)
+                self._check_types(opened.schema, opened.where)
                 for positions, ids in search.read(window, opened, batch_pages):
                     if self._reuse is not None:
                         ids, alive = self._reuse.remap(ids)
@@ -184,6 +185,7 @@ class BTreeSegment:
         first_row = (start - file.first_page) * size
         last_row = min((stop - file.first_page) * size, opened.num_rows)
         table = opened.read(first_row, last_row - first_row)
+        self._check_types(table.schema, opened.where)
         values, stored_ids = _flat(table.column(0)), _flat(table.column(1))
         if stored_ids.null_count:
             raise DamagedFile(f"{opened.where} has rows without ids", REMEDY)
@@ -228,16 +230,12 @@ class BTreeSegment:
     def _file(self, name: str) -> LanceFile:
         if name not in self._files:
             path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)
-            opened = LanceFile(self._store, path, size)
-            if name != LOOKUP_FILE:
-                self._check_page_file(opened)
-            self._files[name] = opened
+            self._files[name] = LanceFile(self._store, path, size)
         return self._files[name]
 
-    def _check_page_file(self, file: LanceFile) -> None:
-        types = [field.type for field in file.schema]
-        if types[:2] != [self._type, pa.uint64()]:
-            raise DamagedFile(f"{file.where} does not hold (value, id) rows of type {self._type}", REMEDY)
+    def _check_types(self, schema: pa.Schema, where: str) -> None:
+        if schema.types[:2] != [self._type, pa.uint64()]:
+            raise DamagedFile(f"{where} does not hold (value, id) rows of type {self._type}", REMEDY)
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
