@@ -37,8 +37,9 @@ class Snapshot(RowReader):
     def latest(self) -> Snapshot:
         """The newest version of the same table; this object if it is the newest."""
         with answering(f"the newest version of {self.uri}"):
-            versions = manifest_paths(self.store) if self.store.is_local else None
-            newest = max(versions) if versions else self.dataset.latest_version
+            newest = max(manifest_paths(self.store), default=0) if self.store.is_local else 0
+            if newest < self.version:  # not listed, or listed in part
+                newest = self.dataset.latest_version
         return self if newest == self.version else Snapshot.open(self.location, newest)
 
     @property

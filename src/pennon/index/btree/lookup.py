@@ -106,6 +106,20 @@ class PageLookup:
             mins = pa.concat_arrays([maxs.slice(0, 1), mins.slice(1)])
         return first, SortedValues(mins), SortedValues(maxs)
 
+    @cached_property
+    def _outermost(self) -> tuple[int, int] | None:
+        """The keys of the smallest and of the largest value; None if one of them is unknown, or values have no keys."""
+        first, mins, maxs = self._values
+        if not len(mins) or not self.mins[first].is_valid or mins.keys is None or maxs.keys is None:
+            return None
+        return int(mins.keys[0]), int(maxs.keys[-1])
+
+    def is_outside(self, bounds: Bounds) -> bool:
+        """Whether all intervals end before the first value, or start after the last one. An index of many segments is
+        asked this of each, so it is cheap; False may be wrong."""
+        own, (low, high) = self._outermost, bounds.outermost
+        return own is not None and ((high is not None and high < own[0]) or (low is not None and low > own[1]))
+
     def pages_with_values(self, bounds: Bounds) -> tuple[Positions, Positions]:
         """For each interval the run of pages [start, stop) that may contain its values."""
         first, mins, maxs = self._values

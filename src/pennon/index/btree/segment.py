@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,8 @@ from pennon.index.value_order import SortedValues, is_sorted, same_value
 READ_PAGES = 256
 
 REMEDY = "Rebuild the index"
+NOTHING, NO_ROWS = Estimate(0, 0), RowSet.none()
+NO_PAGES = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,12 @@ class _Query:
     bounds: Bounds
     starts: Positions
     stops: Positions
+    is_outside: bool = False
+
+    @cached_property
+    def is_nowhere(self) -> bool:
+        """Whether no page may contain any of it."""
+        return not self.condition.nulls and (self.is_outside or bool((self.stops <= self.starts).all()))
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """The pages of all intervals as disjoint ascending runs."""
@@ -92,8 +101,10 @@ class BTreeSegment:
         self.lookup: PageLookup = cache.get_or_load((store.location.uri, segment.uuid, "lookup"), self._load_lookup)
 
     def search(self, condition: Condition) -> RowSet:
-        found: list[Addresses] = []
         query = self._query(condition)
+        if query.is_nowhere:
+            return NO_ROWS
+        found: list[Addresses] = []
         if query.condition.nulls:
             for _, page in self._pages(*self.lookup.pages_with_nulls()):
                 found.append(page.null_ids)
@@ -122,6 +133,8 @@ class BTreeSegment:
     def estimate(self, condition: Condition) -> Estimate:
         """What a search would read, computed from the lookup alone."""
         query = self._query(condition)
+        if query.is_nowhere:
+            return NOTHING
         size = self.lookup.batch_size
         pages = sum(stop - start for start, stop in query.runs())
         # About half of the first and of the last page of an interval is outside; points share their page.
@@ -163,7 +176,9 @@ class BTreeSegment:
             if not isinstance(condition, ColumnRanges):
                 raise TypeError(f"a B-tree answers ranges of values only, not {type(condition).__name__}")
             bounds = Bounds.of(condition)
-            self._last = last = _Query(condition, bounds, *self.lookup.pages_with_values(bounds))
+            outside = self.lookup.is_outside(bounds)
+            found = (NO_PAGES, NO_PAGES) if outside else self.lookup.pages_with_values(bounds)
+            self._last = last = _Query(condition, bounds, *found, outside)
         return last
 
     def _pages(self, start: int, stop: int) -> Iterator[tuple[int, Page]]:
