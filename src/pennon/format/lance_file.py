@@ -18,6 +18,7 @@ from lance.file import ReaderResults
 from pennon.errors import DamagedFile, PennonError, StoreUnavailable
 from pennon.format.failures import answering, store_failure
 from pennon.format.index_metadata import IndexFile
+from pennon.format.small_copies import SMALL_BYTES, small_copies
 from pennon.format.store import Location, Store, open_store
 
 READ_BATCH = 1 << 17
@@ -69,9 +70,21 @@ class LanceFile:
         self.where = store.describe(path)
         self._reading = Lock()
         self._origin: tuple[Store, str, int | None, list[str] | None] | None = store, path, size_bytes, columns
-        copy = store.cached_copy(path, size_bytes)
+        copy = store.cached_copy(path, size_bytes) or self._small_copy(store, path, size_bytes)
         if copy is None or not self._open_copy(copy, size_bytes, columns):
             self._open_origin()
+
+    def _small_copy(self, store: Store, path: str, size_bytes: int | None) -> Path | None:
+        """A copy of a small index file of an object store, which takes one request."""
+        if store.is_local or not size_bytes or size_bytes > SMALL_BYTES:
+            return None
+        try:
+            copy = small_copies().of(self, size_bytes, lambda: store.read_range(path, 0, size_bytes))
+        except (DamagedFile, OSError):
+            return None  # which is reported where the file itself is opened
+        if copy is not None:
+            _count(files=1)
+        return copy
 
     def _open_copy(self, copy: Path, size_bytes: int | None, columns: list[str] | None) -> bool:
         """Open a copy in the disk cache instead; False if another process has just deleted it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -109,8 +110,8 @@ class Manifest:
 
 def read_manifest(store: Store, version: int | None = None) -> Manifest:
     """The manifest of a version, by default of the newest."""
-    path = find_manifest(store, version)
-    manifest = parse_manifest(store.read(path), store.describe(path), store.location)
+    path, content = _find_and_read(store, version)
+    manifest = parse_manifest(content, store.describe(path), store.location)
     if version is not None and manifest.version != version:
         raise DamagedFile(
             f"{store.describe(path)} is the manifest of version {manifest.version}", "Restore the file of that version"
@@ -118,10 +119,24 @@ def read_manifest(store: Store, version: int | None = None) -> Manifest:
     return manifest
 
 
+def _find_and_read(store: Store, version: int | None) -> tuple[str, bytes]:
+    if version is not None and not store.is_local:
+        # Without asking first whether it is there, which would be a request of its own.
+        with suppress(DamagedFile):
+            path = _newer_path(version)
+            return path, store.read(path)
+    path = find_manifest(store, version)
+    return path, store.read(path)
+
+
+def _newer_path(version: int) -> str:
+    return f"{VERSIONS}/{MAX_VERSION - version:020d}.manifest"
+
+
 def find_manifest(store: Store, version: int | None = None) -> str:
     if version is not None:
         # Both path namings; first the newer one, which new tables use.
-        for path in (f"{VERSIONS}/{MAX_VERSION - version:020d}.manifest", f"{VERSIONS}/{version}.manifest"):
+        for path in (_newer_path(version), f"{VERSIONS}/{version}.manifest"):
             if store.exists(path):
                 return path
         raise TableNotFound(f"table {store.location.uri} has no version {version}", "List its versions, or omit it")
