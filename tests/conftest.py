@@ -16,6 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 from pennon import secrets
 from pennon.engine import SparkEngine
 from pennon.engine.settings import CLASS_ARCHIVE
+from pennon.query.search.tuning import resolve
 from pennon.testing.engines import in_process
 from tests.support.class_archive import archive_path
 
@@ -84,6 +85,15 @@ def secrets_of_one_test() -> Iterator[None]:
     """Secrets are hidden for the rest of the process. A test that uses 'key' as a password must not change the texts
     that later tests compare."""
     with secrets.remembered():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_turns() -> Iterator[None]:
+    """Tests compare the recall of settings, not their times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resolve, "FEW_TURNS", 3)
+        patch.setattr(resolve, "FINAL_TURNS", 3)
         yield
 
 
