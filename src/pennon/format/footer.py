@@ -27,8 +27,8 @@ Read = Callable[[int, int], bytes]
 
 
 def check_footer(read: Read, size: int, where: str) -> list[tuple[int, int]]:
-    """Positions and sizes of the global buffers. Raises DamagedFile if the footer refers to bytes outside a file of this
-    size."""
+    """Positions and sizes of the global buffers. Raises DamagedFile if the footer refers to bytes outside a file of
+    this size."""
     try:
         return _check(_Ending(read, size))
     except (ValueError, struct.error, DecodeError) as error:

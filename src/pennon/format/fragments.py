@@ -1,7 +1,7 @@
 """The fragments of a table version, as its manifest lists them.
 
-A table may have hundreds of thousands. What planning needs of all of them (ids, rows, deleted rows) is read into arrays,
-and a fragment is decoded when it is asked for.
+A table may have hundreds of thousands. What planning needs of all of them (ids, rows, deleted rows) is read into
+arrays, and a fragment is decoded when it is asked for.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Fragments(Mapping[int, Fragment]):
         return iter(self._decoded if self._numbers is None else self._numbers[0].tolist())
 
     def __contains__(self, fragment: object) -> bool:
-        return isinstance(fragment, int | np.integer) and 0 <= fragment < MAX_ROWS and int(fragment) in self.live
+        return isinstance(fragment, int | np.integer) and 0 <= int(fragment) < MAX_ROWS and int(fragment) in self.live
 
     def __getitem__(self, fragment: int) -> Fragment:
         found = self._decoded.get(fragment)

@@ -222,4 +222,3 @@ def _refuse_unknown(proto: pb.Manifest | pb.ManifestOutline, where: str) -> None
         )
     if proto.HasField("fragment_tree"):
         raise UnsupportedTable(f"{where} stores its fragments as a tree, which this version of Pennon does not support")
-

@@ -21,8 +21,8 @@ from pennon.format.store import Location, open_store, translate_panics
 
 
 def read_local_manifest(location: Location, version: int | None = None) -> Manifest | None:
-    """The manifest of a version, by default the newest; None if the table is in an object store, where pylance finds the
-    newest in fewer requests, and where anything is wrong, which pylance reports."""
+    """The manifest of a version, by default the newest; None if the table is in an object store, where pylance finds
+    the newest in fewer requests, and where anything is wrong, which pylance reports."""
     root = location.local_root
     if root is None or not os.path.isdir(os.path.join(root, VERSIONS)):  # noqa: PTH112, PTH118
         return None
@@ -48,12 +48,14 @@ def open_dataset(location: Location, version: int | None = None, manifest: bytes
         raise _not_opened(location, version, error) from error
 
 
-def arrow_schema(outline: pb.ManifestOutline) -> pa.Schema:
-    """The schema of a manifest, as pylance translates it."""
-    metadata = {key: list(value) for key, value in outline.schema_metadata.items()}
-    return LanceSchema._from_protos(  # pyright: ignore[reportPrivateUsage]
-        json.dumps(metadata), *[proto.SerializeToString() for proto in outline.fields]
-    ).to_pyarrow()
+def arrow_schema(outline: pb.ManifestOutline) -> pa.Schema | None:
+    """The schema of a manifest, as pylance translates it; None if one of its types is Lance's own, such as JSON, which
+    only a handle of pylance shows as Arrow's."""
+    protos = [proto.SerializeToString() for proto in outline.fields]
+    if any(b"lance" in proto for proto in protos):
+        return None
+    metadata = json.dumps({key: list(value) for key, value in outline.schema_metadata.items()})
+    return LanceSchema._from_protos(metadata, *protos).to_pyarrow()  # pyright: ignore[reportPrivateUsage]
 
 
 def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:

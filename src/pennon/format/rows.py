@@ -27,8 +27,8 @@ from pennon.format.column_file import open_columns
 from pennon.format.deletions import read_deleted_offsets
 from pennon.format.failures import answering, first_line
 from pennon.format.fragment_reuse_file import check_external
-from pennon.format.lance_file import LanceFile
 from pennon.format.fragments import Fragment
+from pennon.format.lance_file import LanceFile
 from pennon.format.manifest import Manifest
 from pennon.format.opening import arrow_schema, open_dataset
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
@@ -83,7 +83,8 @@ class RowReader:
     def schema(self) -> pa.Schema:
         """The Arrow schema of the table."""
         with translate_read_errors(f"the schema of {self.uri}"):
-            return arrow_schema(self.manifest.outline)
+            found = arrow_schema(self.manifest.outline)
+            return self.dataset.schema if found is None else found
 
     @property
     def uri(self) -> str:
