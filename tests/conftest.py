@@ -31,11 +31,11 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 HERE = Path(__file__).parent
-# A test with one of these fixtures needs a Spark session, or a server in a process of its own.
+# A test with one of these fixtures needs a Spark session, or a process of its own: a server, another pylance.
 SPARK_FIXTURES = {"engine", "spark"}
 # Set by `make test-versions`, which runs some modules with other releases of PySpark.
 OTHER_SPARK = "PENNON_TEST_SPARK"
-PROCESS_FIXTURES = {"storage_options"}
+PROCESS_FIXTURES = {"storage_options", "stock"}
 # `make check` runs one case of so many, of each test of the modules that take longest in it.
 SAMPLE = int(os.environ.get("PENNON_TEST_SAMPLE", "1"))
 SAMPLED = (
