@@ -17,11 +17,9 @@ from pyroaring import BitMap, BitMap64
 
 import pennon
 from pennon.errors import DamagedFile, DamagedIndexWarning, DamagedTable, PennonError
-from pennon.format.opening import open_dataset
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.protobuf_wire import fields, numbers
 from pennon.format.row_ids import check_sequence
-from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.fragment_reuse.address_map import AddressMap, surviving_runs
 from tests.hostile.mutations import record_size
@@ -78,9 +76,7 @@ def test_panics_of_pylance_have_a_name(uri: str) -> None:
 
     edit_newest(Path(uri), edit)
     with pytest.raises(DamagedTable, match="timestamp"):
-        open_dataset(Location.of(uri))
-    table = pennon.open(uri)  # whose manifest has all that an index needs
-    assert table.count("i = 40") == pennon.open(uri, version=table.version - 1).count("i = 40")
+        pennon.open(uri)
 
 
 def test_a_coverage_without_end(uri: str) -> None:

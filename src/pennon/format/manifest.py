@@ -27,6 +27,8 @@ FOOTER = struct.Struct("<qHH4s")
 MAGIC = b"LANC"
 VERSIONS = "_versions"
 MAX_VERSION = 2**64 - 1
+# pylance panics on times that its calendar does not have, which ends at about twice this.
+MAX_MILLISECONDS = 2**52
 
 FLAG_DELETION_FILES = 1
 FLAG_STABLE_ROW_IDS = 2
@@ -52,6 +54,9 @@ class Manifest:
     reader_flags: int
     base_paths: Mapping[int, BasePath]
     outline: pb.ManifestOutline = field(repr=False, compare=False)
+    is_doubtful: bool = field(
+        default=False, repr=False
+    )  # an entry of an index is such that pylance may refuse the table
 
     @property
     def has_stable_row_ids(self) -> bool:
@@ -173,6 +178,7 @@ def parse_manifest(content: bytes, where: str, location: Location | None = None)
         reader_flags=proto.reader_feature_flags,
         base_paths=bases,
         outline=proto,
+        is_doubtful=any(s.damage for s in segments) or any(i.created_at > MAX_MILLISECONDS for i in indices.indices),
     )
 
 

@@ -27,9 +27,10 @@ def read_local_manifest(location: Location, version: int | None = None) -> Manif
     if root is None or not os.path.isdir(os.path.join(root, VERSIONS)):  # noqa: PTH112, PTH118
         return None
     try:
-        return read_manifest(open_store(location), version)
+        manifest = read_manifest(open_store(location), version)
     except (PennonError, OSError):
         return None
+    return None if manifest.is_doubtful else manifest
 
 
 def open_dataset(location: Location, version: int | None = None, manifest: bytes | None = None) -> lance.LanceDataset:
