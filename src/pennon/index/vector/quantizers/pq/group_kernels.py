@@ -13,20 +13,18 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.types import Tuple, float32, float64, int16, int64, void
+from numba.types import float32, float64, int16, int64, void
 
 from pennon.index.arrays import Flags, Float32s, Int, Int16s, Int64s
 from pennon.index.compiled import GIVEN_F32, GIVEN_FLAGS, GIVEN_I64, compiled, given
 from pennon.index.memory import address_of, float32_at, uint8_at
-from pennon.index.vector.quantizers.pq.kernels import CODES, replace_worst, scan_list
+from pennon.index.vector.quantizers.lanes import CODES, LANES, LARGEST, NUMBERS, extent, interleave, round_down
+from pennon.index.vector.quantizers.pq.kernels import replace_worst, scan_list
 
-LANES = 8
 # Fewer queries are compared with a list one by one.
 LEAST_QUERIES = 3
-# The largest sum of rounded numbers, and the part of a sum that floats may lose.
-LARGEST, ROUNDING = 32_000, 4e-6
-
-_LANES = ir.VectorType(ir.IntType(16), LANES)
+# The part of a sum that floats may lose.
+ROUNDING = 4e-6
 
 
 @intrinsic
@@ -36,51 +34,20 @@ def _not_above(_: Any, table: Any, code: Any, width: Any, limits: Any) -> Any:
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         table, code, width, limits = arguments
         wide = ir.IntType(64)
-        total = cgutils.alloca_once(builder, _LANES)
-        builder.store(ir.Constant(_LANES, [0] * LANES), total)
+        total = cgutils.alloca_once(builder, NUMBERS)
+        builder.store(ir.Constant(NUMBERS, [0] * LANES), total)
         codes = builder.inttoptr(code, ir.IntType(8).as_pointer())
-        rows = builder.inttoptr(table, _LANES.as_pointer())
+        rows = builder.inttoptr(table, NUMBERS.as_pointer())
         with cgutils.for_range(builder, width) as loop:
             byte = builder.zext(builder.load(builder.gep(codes, [loop.index])), wide)
             at = builder.add(builder.mul(loop.index, wide(CODES)), byte)
             row = builder.load(builder.gep(rows, [at]), align=2)
             builder.store(builder.add(builder.load(total), row), total)
-        bound = builder.load(builder.inttoptr(limits, _LANES.as_pointer()), align=2)
+        bound = builder.load(builder.inttoptr(limits, NUMBERS.as_pointer()), align=2)
         found = builder.icmp_signed("<=", builder.load(total), bound)
         return builder.zext(builder.bitcast(found, ir.IntType(LANES)), wide)
 
     return int64(int64, int64, int64, int64), generate
-
-
-@intrinsic
-def _interleave(_: Any, target: Any, sources: Any, added: Any, start: Any) -> Any:
-    """Put numbers `start` to `start` + 7 of eight arrays side by side, plus those of the array at `added`. `sources`
-    is where the addresses of the eight are."""
-
-    def generate(context: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        target, sources, added, start = arguments
-        wide = ir.IntType(64)
-
-        def shuffled(first: Any, second: Any, order: list[int]) -> Any:
-            return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(ir.IntType(32), LANES), order))
-
-        def load(address: Any) -> Any:
-            items = builder.inttoptr(address, ir.IntType(16).as_pointer())
-            return builder.load(builder.bitcast(builder.gep(items, [start]), _LANES.as_pointer()), align=2)
-
-        places = builder.inttoptr(sources, wide.as_pointer())
-        rows = [load(builder.load(builder.gep(places, [wide(lane)]))) for lane in range(LANES)]
-        # Numbers of rows i and i + 4 in turns, three times over, transpose eight rows of eight.
-        halves = [0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]
-        for _ in range(3):
-            rows = [shuffled(rows[i], rows[i + 4], half) for i in range(4) for half in halves]
-        more, columns = load(added), builder.inttoptr(target, _LANES.as_pointer())
-        for lane, column in enumerate(rows):
-            sums = builder.add(column, shuffled(more, more, [lane] * LANES))
-            builder.store(sums, builder.gep(columns, [builder.add(start, wide(lane))]), align=2)
-        return context.get_dummy_value()
-
-    return void(int64, int64, int64, int64), generate
 
 
 @compiled(float32(int64, int64, int64, int64), inline=True)
@@ -99,31 +66,6 @@ def _distance(first: Int, second: Int, code: Int, width: Int) -> np.float32:
         i = at * CODES + np.int64(uint8_at(code, at))
         a += float32_at(first, i) + float32_at(second, i)
     return np.float32((a + b) + (c + d))
-
-
-@compiled(Tuple((float64, float64, float64))(GIVEN_F32, float32[::1]))
-def _extent(table: Float32s, lows: Float32s) -> tuple[float, float, float]:
-    """The sum of the lowest numbers of all bytes, which are put into `lows`, that of their spans, and that of the
-    largest magnitudes."""
-    low, span, size = 0.0, 0.0, 0.0
-    for byte in range(len(lows)):
-        least, most = table[byte * CODES], table[byte * CODES]
-        for at in range(byte * CODES, (byte + 1) * CODES):
-            least, most = min(least, table[at]), max(most, table[at])
-        lows[byte] = least
-        low += np.float64(least)
-        span += np.float64(most) - np.float64(least)
-        size += max(abs(np.float64(least)), abs(np.float64(most)))
-    return low, span, size
-
-
-@compiled(void(GIVEN_F32, GIVEN_F32, float64, int16[::1]))
-def _round_down(table: Float32s, lows: Float32s, step: float, rounded: Int16s) -> None:
-    scale = np.float32(1 / step)
-    for byte in range(len(lows)):
-        low = lows[byte]
-        for at in range(byte * CODES, (byte + 1) * CODES):
-            rounded[at] = np.int16(np.int32((table[at] - low) * scale))
 
 
 @compiled(int16(float32, float64, float64))
@@ -226,18 +168,18 @@ def scan_groups(
     widest, list_span = 0.0, 0.0
     query_lows = np.empty((count, width), np.float32)
     for query in range(count):
-        low_sums[query], span, sizes[query] = _extent(of_queries[query], query_lows[query])
+        low_sums[query], span, sizes[query] = extent(of_queries[query], query_lows[query])
         widest = max(widest, span)
     for place in range(len(counts)):
         if not plain and visits[place + 1] - visits[place] >= LEAST_QUERIES:
-            list_span = max(list_span, _extent(of_lists[place], lows)[1])
+            list_span = max(list_span, extent(of_lists[place], lows)[1])
     step = (widest + list_span) / LARGEST
     # Too small to divide by, or not finite.
     exact = not (1e-30 < step < 1e30)
     rounded = np.empty((count, size), np.int16)
     if not exact:
         for query in range(count):
-            _round_down(of_queries[query], query_lows[query], step, rounded[query])
+            round_down(of_queries[query], query_lows[query], step, rounded[query])
     table, of_list = np.empty(size * LANES, np.int16), np.zeros(size, np.int16)
     limits, sources, bases = np.empty(LANES, np.int16), np.empty(LANES, np.int64), np.empty(LANES, np.float64)
     lanes_of = np.empty(LANES, np.int64)
@@ -247,8 +189,8 @@ def scan_groups(
         own = nothing if plain else of_lists[place]
         low, list_size = 0.0, 0.0
         if not exact and not plain and end - first >= LEAST_QUERIES:
-            low, _, list_size = _extent(own, lows)
-            _round_down(own, lows, step, of_list)
+            low, _, list_size = extent(own, lows)
+            round_down(own, lows, step, of_list)
         while first < end:
             lanes = min(LANES, end - first)
             if exact or lanes < LEAST_QUERIES:
@@ -276,7 +218,7 @@ def scan_groups(
                 bases[lane] = near + low_sums[query] + low - ROUNDING * (abs(near) + sizes[query] + list_size)
                 limits[lane] = _limit(values[query, 0], bases[lane], step) if lane < lanes else np.int16(-1)
             for start in range(0, size, LANES):
-                _interleave(address_of(table), address_of(sources), address_of(of_list), start)
+                interleave(address_of(table), address_of(sources), address_of(of_list), start)
             near_ones, tables = nearby[first : first + lanes], address_of(of_queries)
             held = codes[place], counts[place], starts[place]
             _scan(

@@ -62,7 +62,7 @@ def _lower_worst(values: Floats, value: np.float32) -> None:
 
 
 @compiled(none(*_HEAP, float32, int64), fastmath=ANY_ORDER)
-def _replace_worst(values: Floats, keys: Positions, value: np.float32, key: int) -> None:
+def replace_worst(values: Floats, keys: Positions, value: np.float32, key: int) -> None:
     """As `_lower_worst`, for values with keys."""
     at = 0
     while 2 * at + 1 < len(values):
@@ -148,7 +148,7 @@ def nearest_signs(
         if lows[row] <= highs[0] and lows[row] < values[0]:
             distance = (_sum(codes[row], table) - middle) * factors[1, row] + factors[0, row] * place[0] + place[1]
             if distance < values[0]:
-                _replace_worst(values, keys, distance, first + row)
+                replace_worst(values, keys, distance, first + row)
 
 
 @compiled(
@@ -180,4 +180,4 @@ def nearest_numbers(
                 product += np.float32(codes[row, item]) * point[item]
             distance = (product - middle) * factors[1, row] + factors[0, row] * place[0] + place[1]
             if distance < values[0]:
-                _replace_worst(values, keys, distance, first + row)
+                replace_worst(values, keys, distance, first + row)

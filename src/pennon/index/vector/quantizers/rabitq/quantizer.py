@@ -30,6 +30,7 @@ from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, QuantizerBase, residuals
 from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
 from pennon.index.vector.quantizers.rabitq.grid import grid_points
+from pennon.index.vector.quantizers.rabitq.inverted_lists import search_lists
 from pennon.index.vector.quantizers.rabitq.layout import (
     blocked_width,
     pack_blocked,
@@ -193,6 +194,21 @@ class RabitQuantizer(QuantizerBase):
         self, query: Floats, probed: Sequence[RabitScorer], k: int, allowed: Mask | None = None
     ) -> tuple[Floats, Positions]:
         return self._estimator.scan(query, probed, k, allowed)
+
+    @property
+    def lists_searchable(self) -> bool:
+        return self.estimator == RAW_QUERY and not self.extra_bits
+
+    def search_lists(
+        self,
+        probed: Sequence[Any],
+        queries: Vectors,
+        places: Positions,
+        k: int,
+        allowed: Mask | None,
+        threads: int,
+    ) -> tuple[Floats, Positions]:
+        return search_lists(self._estimator, probed, queries, places, k, allowed, threads)
 
     @cached_property
     def _estimator(self) -> Estimator:
