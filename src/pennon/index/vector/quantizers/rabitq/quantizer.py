@@ -222,16 +222,22 @@ class RabitQuantizer(QuantizerBase):
         if self.estimator == RESIDUAL_QUERY:
             return columns | self._residual_factors(turned, lengths, differences, centres[which])
         found = grid_points(turned, positive, which, turned_centres, self.extra_bits)
-        beside = found.residual_centre
-        columns |= self._factors(lengths, found.signs_self, found.signs_centre, beside, ADD, SCALE)
+        residual_products = found.residual_centre
+        columns |= self._factors(lengths, found.signs_self, found.signs_centre, residual_products, ADD, SCALE)
         columns[ERROR] = self._errors(lengths, found.signs_self)
         if self.extra_bits:
             columns[EXTRA] = pack_blocked(found.extra, self.extra_bits)
-            columns |= self._factors(lengths, found.self_, found.centre, beside, ADD_EXTRA, SCALE_EXTRA)
+            columns |= self._factors(lengths, found.self_, found.centre, residual_products, ADD_EXTRA, SCALE_EXTRA)
         return columns
 
     def _factors(
-        self, lengths: Floats, products: Floats, centre_products: Floats, beside: Floats, add: str, scale: str
+        self,
+        lengths: Floats,
+        products: Floats,
+        centre_products: Floats,
+        residual_products: Floats,
+        add: str,
+        scale: str,
     ) -> dict[str, Floats]:
         """The factors that turn t = grid·query into a distance: t * scale + add + the share of the centroid. From the
         products of grid points with residuals and with centroids, and of residuals with centroids."""
@@ -239,7 +245,7 @@ class RabitQuantizer(QuantizerBase):
         correction = ratio * centre_products
         if self.metric.by_l2:
             return {add: lengths + np.float32(2) * correction, scale: np.float32(-2) * ratio}
-        return {add: correction - beside + np.float32(1), scale: -ratio}
+        return {add: correction - residual_products + np.float32(1), scale: -ratio}
 
     def _errors(self, lengths: Floats, products: Floats) -> Floats:
         excess = np.maximum(_ratio(lengths * np.float32(self.dim / 4), products * products) - 1, 0)
