@@ -1,6 +1,6 @@
 """Eight queries at once against a list of PQ codes.
 
-The tables of the queries, rounded down to 16-bit integers, lie side by side: one load has what a byte of a code adds to
+The tables of the queries, rounded down to 16-bit integers, are side by side: one load has what a byte of a code adds to
 the distances of all eight, and one instruction adds it. Sums of numbers rounded down are lower bounds; the few rows
 that may be among the nearest of a query are measured again by its own table, so that distances do not depend on this.
 """
