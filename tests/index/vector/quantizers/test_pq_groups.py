@@ -45,11 +45,11 @@ def test_the_smallest_sums_are_found(width: int, form: str, queries: int) -> Non
     scan_groups(of_queries, of_lists, visits, asking, near, addresses, counts, starts, allowed, values, found)
     for query in range(queries):
         sums, numbers = [np.full(K, np.inf)], [np.full(K, -1)]
-        for place, distance in zip(places[query], nearby[query], strict=True):
+        for place, distance in zip(places[query].tolist(), nearby[query], strict=True):
             if place >= 0:
                 table = of_queries[query] + (of_lists[place] if len(of_lists) else 0)
                 sums.append(distance + table[codes[place] + np.arange(width) * 256].sum(axis=1, dtype=np.float64))
-                numbers.append(starts[place] + np.arange(counts[place]))
+                numbers.append(starts[place] + np.arange(len(codes[place])))
         every, rows = np.concatenate(sums), np.concatenate(numbers)
         if len(allowed):
             every[(rows >= 0) & ~allowed[rows]] = np.inf
