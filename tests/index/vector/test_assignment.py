@@ -53,14 +53,14 @@ def test_the_answer_does_not_depend_on_threads_or_on_where_a_walk_starts(vectors
     many = ManyCentroids.of(centroids, group_points, by_l2=True)
     points = np.concatenate([vectors, np.ones((ROWS, 1), dtype=np.float32)], axis=1)
     ids, scores = many.nearest(points)
-    for other in (many.nearest(points, threads=3), many.nearest(points, start=ids)):
+    for other in (many.nearest(points, threads=3), many.around.nearest(points, ids)):
         assert np.array_equal(other[0], ids)
         np.testing.assert_allclose(other[1], scores, rtol=1e-5, atol=1e-5)
     again = many.nearest(points, threads=2)
     assert np.array_equal(again[1], scores)
     # From a neighbor of the nearest centroid, the walk almost always comes back to it.
-    near = many.neighbors[ids, 1].astype(np.int64)
-    assert (many.nearest(points, start=near)[0] == ids).mean() > 0.95
+    near = many.around.neighbors[ids, 1].astype(np.int64)
+    assert (many.around.nearest(points, near)[0] == ids).mean() > 0.95
 
 
 @pytest.mark.parametrize("spherical", [False, True])

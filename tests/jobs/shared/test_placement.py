@@ -26,6 +26,7 @@ KINDS = {
     "tags": "LABEL_LIST",
     "name": "NGRAM",
     "body": "INVERTED",
+    "v": "IVF_SQ",
 }
 FILTERS = {
     "id": "id BETWEEN 100 AND 200",
@@ -48,6 +49,7 @@ def rows(first: int, count: int) -> pa.Table:
             "tags": [[f"t{n % 5}"] for n in numbers],
             "name": [f"name {n}" for n in numbers],
             "body": [f"word{n % 11} and text" for n in numbers],
+            "v": pa.FixedSizeListArray.from_arrays((np.arange(4 * count) % 97).astype(np.float32), 4),
         }
     )
 
@@ -88,6 +90,8 @@ def test_small_builds_and_deltas_start_no_spark(column: str, uri: str, monkeypat
     if column in FILTERS:
         expected = lance.dataset(uri).scanner(filter=FILTERS[column], use_scalar_index=False).to_table()
         assert table.scan(FILTERS[column]).sort_by("id") == expected.sort_by("id")
+    elif column == "v":
+        assert table.search(column, np.zeros(4, np.float32), k=3).num_rows == 3
     else:
         assert table.search_text(column, "word3", k=3).num_rows == 3
 

@@ -35,67 +35,79 @@ Grouping = Callable[[Floats, int], Positions]
 
 
 @dataclass(frozen=True, eq=False)
-class ManyCentroids:
-    """`means` has a column for each group, `factors` one for each of its members, `neighbors` the nearest centroids of
-    each, nearest first."""
+class Neighborhood:
+    """Centroids, and the nearest others of each, nearest first; -1 for those that are not finite."""
 
     centroids: Floats
     by_l2: bool
+    neighbors: Int32s
+
+    @classmethod
+    def of(cls, centroids: Floats, *, by_l2: bool) -> Self:
+        centroids = np.ascontiguousarray(centroids, dtype=np.float32)
+        known = np.flatnonzero(np.isfinite(centroids).all(axis=1))
+        usable = centroids[known]
+        near = faiss.knn(usable, usable, min(NEIGHBORS + 1, len(usable)), _metric(by_l2))[1]
+        neighbors = np.full((len(centroids), near.shape[1]), -1, dtype=np.int32)
+        neighbors[known] = known[near]
+        return cls(centroids, by_l2, neighbors)
+
+    def nearest(self, points: Floats, start: Positions, threads: int = 1) -> tuple[Positions, Floats]:
+        """For each [x, 1] the nearest centroid that a walk from `start` finds, and its score; the same bits for any
+        number of threads."""
+        ids, best = start.copy(), np.full(len(points), np.inf, dtype=np.float32)
+
+        def search(block: slice) -> None:
+            self.walk(points[block], ids[block], best[block])
+
+        _in_blocks(search, len(points), threads)
+        return ids, best
+
+    def walk(self, points: Floats, ids: Positions, best: Floats) -> None:
+        """From the given centroids on to nearer ones, in place."""
+        # Imported here: queries rank centroids too, and need no kernels.
+        from pennon.index.vector.assignment_kernels import walk  # noqa: PLC0415
+
+        # Neighbors of one centroid after those of another stay in the processor's caches.
+        order = np.argsort(ids.astype(np.min_scalar_type(len(self.centroids))), kind="stable")
+        terms = squared_lengths(self.centroids) if self.by_l2 else np.zeros(len(self.centroids), dtype=np.float32)
+        scale = np.float32(-2 if self.by_l2 else -1)
+        walk(np.ascontiguousarray(points), order, self.centroids, terms, scale, self.neighbors, best, ids)
+
+
+@dataclass(frozen=True, eq=False)
+class ManyCentroids:
+    """`means` has a column for each group of centroids, `factors` one for each of its members."""
+
+    around: Neighborhood
     means: Floats
     factors: Sequence[Floats]
     members: Sequence[Positions]
-    neighbors: Int32s
 
     @classmethod
     def of(cls, centroids: Floats, grouping: Grouping, *, by_l2: bool) -> Self:
         """Centroids that are not finite are never the nearest."""
-        centroids = np.ascontiguousarray(centroids, dtype=np.float32)
-        known = np.flatnonzero(np.isfinite(centroids).all(axis=1))
-        usable = centroids[known]
+        around = Neighborhood.of(centroids, by_l2=by_l2)
+        known = np.flatnonzero(np.isfinite(around.centroids).all(axis=1))
+        usable = around.centroids[known]
         groups = grouping(usable, round(2 * len(usable) ** 0.5))
         inside = [some for group in range(int(groups.max()) + 1) if len(some := np.flatnonzero(groups == group))]
         means = np.stack([usable[some].mean(axis=0) for some in inside])
-        near = faiss.knn(usable, usable, min(NEIGHBORS + 1, len(usable)), _metric(by_l2))[1]
-        neighbors = np.full((len(centroids), near.shape[1]), -1, dtype=np.int32)
-        neighbors[known] = known[near]
-        return cls(
-            centroids,
-            by_l2,
-            _columns(means, by_l2),
-            [_columns(usable[some], by_l2) for some in inside],
-            [known[some] for some in inside],
-            neighbors,
-        )
+        factors = [_columns(usable[some], by_l2) for some in inside]
+        return cls(around, _columns(means, by_l2), factors, [known[some] for some in inside])
 
-    def nearest(self, points: Floats, start: Positions | None = None, threads: int = 1) -> tuple[Positions, Floats]:
-        """For each [x, 1] the nearest centroid, and its score; the same bits for any number of threads. With `start`,
-        a centroid near each, only the neighbors of those are compared."""
-        ids = np.zeros(len(points), dtype=np.int64) if start is None else start.copy()
+    def nearest(self, points: Floats, threads: int = 1) -> tuple[Positions, Floats]:
+        """For each [x, 1] the nearest centroid, and its score; the same bits for any number of threads."""
+        ids = np.zeros(len(points), dtype=np.int64)
         best = np.full(len(points), np.inf, dtype=np.float32)
-        blocks = [slice(at, at + BLOCK_ROWS) for at in range(0, len(points), BLOCK_ROWS)]
 
         def search(block: slice) -> None:
-            self._search(points[block], ids[block], best[block], start is None)
+            own = np.ascontiguousarray(points[block])
+            self._probe(own, ids[block], best[block])
+            self.around.walk(own, ids[block], best[block])
 
-        if threads == 1 or len(blocks) == 1:
-            list(map(search, blocks))
-        else:
-            with ThreadPoolExecutor(threads) as workers:
-                list(workers.map(search, blocks))
+        _in_blocks(search, len(points), threads)
         return ids, best
-
-    def _search(self, points: Floats, ids: Positions, best: Floats, probe: bool) -> None:
-        # Imported here: queries rank centroids too, and need no kernels.
-        from pennon.index.vector.assignment_kernels import walk  # noqa: PLC0415
-
-        points = np.ascontiguousarray(points)
-        if probe:
-            self._probe(points, ids, best)
-        # Neighbors of one centroid after those of another stay in the processor's caches.
-        order = np.argsort(ids, kind="stable")
-        terms = squared_lengths(self.centroids) if self.by_l2 else np.zeros(len(self.centroids), dtype=np.float32)
-        scale = np.float32(-2 if self.by_l2 else -1)
-        walk(points, order, self.centroids, terms, scale, self.neighbors, best, ids)
 
     def _probe(self, points: Floats, ids: Positions, best: Floats) -> None:
         from pennon.index.vector.assignment_kernels import deal_out, keep_lowest  # noqa: PLC0415
@@ -108,6 +120,16 @@ class ManyCentroids:
             own = rows[start:stop]
             if len(own):
                 keep_lowest(points.take(own, axis=0) @ factors, own, members, best, ids)
+
+
+def _in_blocks(search: Callable[[slice], None], rows: int, threads: int) -> None:
+    blocks = [slice(at, at + BLOCK_ROWS) for at in range(0, rows, BLOCK_ROWS)]
+    if threads == 1 or len(blocks) <= 1:
+        for block in blocks:
+            search(block)
+    else:
+        with ThreadPoolExecutor(threads) as workers:
+            list(workers.map(search, blocks))
 
 
 def _columns(centroids: Floats, by_l2: bool) -> Floats:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from pennon.errors import InvalidArgument
 from pennon.index.threads import one_thread
-from pennon.index.vector.assignment import MANY_CENTROIDS, ManyCentroids
+from pennon.index.vector.assignment import MANY_CENTROIDS, ManyCentroids, Neighborhood
 from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.vectors import Floats, Positions, Vectors, row_chunks
 
@@ -67,8 +67,12 @@ SHARED_PRODUCT = 1 << 28
 # Passes over centroids that are to form groups.
 GROUP_PASSES = 4
 
-# Up to this many dimensions, sums are computed dimension by dimension, not centroid by centroid.
+# Up to this many dimensions, sums are computed dimension by dimension, not centroid by centroid, and points are always
+# compared with all centroids.
 FEW_DIMENSIONS = 16
+
+# From this many centroids on, points are compared only with the neighbors of their centroid of the pass before.
+WALKED_CENTROIDS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,21 +148,24 @@ def train_kmeans(
     rng = np.random.default_rng(seed)
     points = np.ascontiguousarray(points)
     order = rng.permutation(len(points))
-    start = points[order[:k]]
-    middle = _middle(start, spherical)
-    centroids = (_directions(start) if spherical else start - middle).astype(np.float32)
+    drawn = points[order[:k]]
+    middle = _middle(drawn, spherical)
+    centroids = (_directions(drawn) if spherical else drawn - middle).astype(np.float32)
     rows = _prepared(points, middle, spherical, order)
     half = rows[: len(rows) // 2]
-    threads = faiss.omp_get_max_threads()
+    threads, start = faiss.omp_get_max_threads(), None
     passes = partial(_passes, spherical=spherical, tolerance=tolerance, max_iters=max_iters, threads=threads, rng=rng)
     with one_thread():
         if len(half) >= BATCH_POINTS * k:
             for batch in np.array_split(half, min(BATCHES, len(half) // (BATCH_POINTS * k))):
                 found = _partials(batch, centroids, spherical, threads)
                 centroids = updated(centroids, found, spherical=spherical, refill=MOVED_TO_LOSS, seed=rng)
-            (centroids, _, _), found = passes(half, centroids, last=False)
-            centroids = _with_split_centroids(half, centroids, found, spherical, threads, rng)
-        (centroids, loss, iterations), _ = passes(rows, centroids, last=True)
+            (centroids, _, _), found, nearest = passes(half, centroids, last=False)
+            nearest = _nearest(half, centroids, spherical, threads, nearest)[0]
+            centroids, nearest = _with_split_centroids(half, centroids, found, nearest, spherical, threads, rng)
+            others = _nearest(rows[len(half) :], centroids, spherical, threads)[0]
+            start = np.concatenate([nearest, others])
+        (centroids, loss, iterations), _, _ = passes(rows, centroids, last=True, nearest=start)
     return Clustering((centroids + middle).astype(np.result_type(points, np.float32)), loss, iterations)
 
 
@@ -172,10 +179,11 @@ def _passes(
     threads: int,
     rng: np.random.Generator,
     last: bool,
-) -> tuple[Clustering, Partials]:
-    """Passes over all these points until the loss hardly falls; also returns the partials of the last pass."""
+    nearest: Positions | None = None,
+) -> tuple[Clustering, Partials, Positions]:
+    """Passes over all these points until the loss hardly falls, if possible from their nearest centroids; also returns
+    the partials and the nearest centroids of the last pass."""
     loss, iterations = np.inf, 0
-    nearest: Positions | None = None
     while True:
         nearest, distances = _nearest(rows, centroids, spherical, threads, nearest)
         found = _summed(rows, nearest, distances, len(centroids))
@@ -186,19 +194,24 @@ def _passes(
         stride, refill = (1.0, np.inf) if ends else (STRIDE, 0.0)
         centroids = updated(centroids, found, spherical=spherical, stride=stride, refill=refill, seed=rng)
         if done:
-            return Clustering(centroids, loss, iterations), found
+            return Clustering(centroids, loss, iterations), found, nearest
 
 
 def _with_split_centroids(
-    rows: Floats, centroids: Vectors, found: Partials, spherical: bool, threads: int, rng: np.random.Generator
-) -> Vectors:
+    rows: Floats,
+    centroids: Vectors,
+    found: Partials,
+    ids: Positions,
+    spherical: bool,
+    threads: int,
+    rng: np.random.Generator,
+) -> tuple[Vectors, Positions]:
     """Give a second centroid to each one that covers distant clusters, taken from where its removal costs least.
-    `found` are the partials of a recent pass."""
+    `found` are the partials of a recent pass, `ids` the nearest centroids; also returns the new ones."""
     for _ in range(SPLIT_ROUNDS):
         suspects = np.flatnonzero(found.losses > MOVED_TO_LOSS * found.losses.mean())
         if not len(suspects):
             break
-        ids = _nearest(rows, centroids, spherical, threads)[0]
         split = {
             i: pair for i in suspects.tolist() if (pair := _split_centroid(rows[ids == i], spherical, rng)) is not None
         }
@@ -217,8 +230,9 @@ def _with_split_centroids(
         for i, spare in pairs:
             centroids[[i, spare]] = split[i]
         centroids = updated(centroids, _partials(rows, centroids, spherical, threads), spherical=spherical, seed=rng)
-        found = _partials(rows, centroids, spherical, threads)
-    return centroids
+        ids, distances = _nearest(rows, centroids, spherical, threads)
+        found = _summed(rows, ids, distances, len(centroids))
+    return centroids, ids
 
 
 def _split_centroid(rows: Floats, spherical: bool, rng: np.random.Generator) -> Vectors | None:
@@ -305,9 +319,14 @@ def _nearest(
     """The nearest centroid of each prepared point, and the distance; the same bits for any number of threads. Of many
     centroids, the nearest that is found from `start`, those of the pass before."""
     k, dim = centroids.shape
-    if k >= MANY_CENTROIDS and len(rows) >= k:
-        many = ManyCentroids.of(centroids, group_points, by_l2=not spherical)
-        ids, nearest = many.nearest(rows[:, : dim + 1], start, threads)
+    walks = start is not None and k >= WALKED_CENTROIDS and dim > FEW_DIMENSIONS
+    if walks or (k >= MANY_CENTROIDS and len(rows) >= k):
+        if start is not None:
+            around = Neighborhood.of(centroids, by_l2=not spherical)
+            ids, nearest = around.nearest(rows[:, : dim + 1], start, threads)
+        else:
+            many = ManyCentroids.of(centroids, group_points, by_l2=not spherical)
+            ids, nearest = many.nearest(rows[:, : dim + 1], threads)
         nearest += rows[:, dim + 1]
         return ids, np.maximum(nearest, 0, out=nearest)
     factors = np.ones((dim + 2, k), dtype=np.float32)

@@ -21,6 +21,7 @@ from pennon.index.vector.options import IvfOptions
 from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeShape
 from pennon.index.vector.vectors import Vectors, VectorType
+from pennon.jobs.shared.placement import Effort, Placed, place_of
 from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
 from pennon.jobs.vector.options import given_centroids, metric_for, partitions_for, vector_column, vectors_per_row
@@ -40,12 +41,15 @@ GRAPH_WAVES = 4
 TRAIN_COPIES = 3
 # With more centroids, the passes over the sample run on the cluster.
 MOST_LOCAL_PARTITIONS = 4096
+# What is done with a byte of a vector. Plain vectors and codes without a codebook take several seconds of a core for as
+# much as runs in this process; but most of that is training, which this process does anyway.
+CODE_WEIGHT, CODEBOOK_WEIGHT, GRAPH_WEIGHT = 1, 2, 4
 # Rows of the sample per partition, to estimate the sizes of partitions.
 WEIGHED_ROWS = 32
 
 
 @dataclass(frozen=True)
-class VectorPlan(Displayed):
+class VectorPlan(Displayed, Placed):
     """The plan of a build."""
 
     pin: Pin
@@ -126,6 +130,11 @@ class VectorPlan(Displayed):
         return plain and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
 
     @property
+    def work(self) -> Effort:
+        weight = GRAPH_WEIGHT if self.hnsw else CODEBOOK_WEIGHT if self.shape.trains_on_vectors else CODE_WEIGHT
+        return Effort(self.pin.location, weight * self.entries * self.vector_bytes)
+
+    @property
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task, including two copies of the centroids."""
         mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES if self.slices else 0
@@ -188,7 +197,7 @@ class VectorPlan(Displayed):
         else:
             where = "on the driver" if self.trains_on_driver else "on the executors"
             training = f"k-means {where}, at most {self.max_iters} iterations"
-        tasks = plural(len(self.slices), "map task")
+        tasks = f"{plural(len(self.slices), 'map task')}, {self.reducers} to write"
         lines = [
             f"{self.kind.name} index {self.name!r} on {self.column} ({self.vectors})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
@@ -198,7 +207,7 @@ class VectorPlan(Displayed):
             f"codes     {codes}",
             f"training  {training}",
             f"sample    {self.sample_rows:,} rows, {human_bytes(self.sample_rows * self.vector_bytes)}",
-            f"work      {tasks}, {self.reducers} to write, about {human_bytes(self.task_memory_bytes)} a task",
+            f"work      {tasks}, about {human_bytes(self.task_memory_bytes)} a task{place_of(self)}",
             f"files     about {human_bytes(self.index_bytes)}",
         ]
         if self.hnsw:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pennon.index.vector.quantizers.rabitq.grid import extra_codes
+from pennon.index.vector.quantizers.rabitq.grid import GridPoints, grid_points
 from pennon.index.vector.vectors import Floats
+
+
+def coded(vectors: Floats, bits: int) -> GridPoints:
+    centres = np.random.default_rng(9).standard_normal((2, vectors.shape[1])).astype(np.float32)
+    return grid_points(vectors, ~np.signbit(vectors), np.arange(len(vectors)) % 2, centres, bits)
 
 
 def errors(magnitudes: Floats, levels: Floats) -> Floats:
@@ -23,7 +28,7 @@ def test_codes_are_as_good_as_a_search_of_every_scale(bits: int, heavy: bool) ->
     drawn = rng.standard_t(3, (300, 64)) if heavy else rng.standard_normal((300, 64))
     vectors = drawn.astype(np.float32)
     top = (1 << bits) - 1
-    codes = extra_codes(vectors, bits)
+    codes = coded(vectors, bits).extra
     assert codes.max() <= top
     levels = np.where(vectors < 0, codes ^ top, codes)
     magnitudes = np.abs(vectors)
@@ -35,5 +40,27 @@ def test_codes_are_as_good_as_a_search_of_every_scale(bits: int, heavy: bool) ->
 
 
 def test_vectors_of_length_zero_have_some_code() -> None:
-    codes = extra_codes(np.zeros((3, 16), dtype=np.float32), 4)
+    codes = coded(np.zeros((3, 16), dtype=np.float32), 4).extra
     assert codes.shape == (3, 16)
+
+
+@pytest.mark.parametrize("bits", [0, 4])
+def test_sums_are_those_of_the_codes(bits: int) -> None:
+    rng = np.random.default_rng(3)
+    vectors = rng.standard_normal((50, 24)).astype(np.float32)
+    vectors[7, :3] = (0.0, -0.0, 0.0)
+    centres = rng.standard_normal((4, 24)).astype(np.float32)
+    which, positive = rng.integers(0, 4, 50), ~np.signbit(vectors)
+    found = grid_points(vectors, positive, which, centres, bits)
+    signs, own = positive - 0.5, centres[which].astype(np.float64)
+    expected = {
+        "signs_self": signs * vectors,
+        "signs_centre": signs * own,
+        "residual_centre": vectors * own,
+    }
+    if bits:
+        grid = positive * 16 + found.extra - 15.5
+        assert np.array_equal(np.sign(grid), np.sign(signs))
+        expected |= {"self_": grid * vectors, "centre": grid * own}
+    for name, products in expected.items():
+        np.testing.assert_allclose(getattr(found, name), products.sum(axis=1), rtol=1e-4, atol=1e-4)

@@ -45,6 +45,9 @@ NUM_BITS = 8
 # Codes of l2 queries are relative to the middle of a byte: sums of products stay integers that float32 holds exactly.
 MIDDLE = np.float32(128)
 
+# From this many on, items are encoded by a kernel.
+COMPILED_ITEMS = 1 << 20
+
 
 @dataclass(frozen=True)
 class ScalarQuantizer(QuantizerBase):
@@ -171,6 +174,14 @@ class ScalarQuantizer(QuantizerBase):
     def _codes(self, vectors: Vectors) -> Codes:
         codes = np.zeros(vectors.shape, dtype=np.uint8)
         if self.low == self.high:
+            return codes
+        if vectors.size >= COMPILED_ITEMS:
+            # Kernels are compiled when they are imported, and few queries need none.
+            from pennon.index.vector.quantizers.sq_kernels import encode  # noqa: PLC0415
+
+            # float16 is no type of kernels.
+            wide = vectors.astype(np.result_type(vectors, np.float32), order="C", copy=False)
+            encode(wide, self.low, self.high - self.low, codes)
             return codes
         for rows in row_chunks(*vectors.shape):
             scaled = vectors[rows].astype(np.float64)

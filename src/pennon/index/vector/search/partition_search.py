@@ -2,7 +2,7 @@
 
 If few queries probe a partition, its codes are scanned query by query. Otherwise a partition is compared with all its
 queries at once, by matrix products: worker threads take partitions from one queue, and their results are merged at the
-end. Codes that are small enough (`lists_searchable`) are searched by faiss in one call.
+end. Codes that are read by tables (`lists_searchable`) are searched in one call, several queries at once.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class _Search:
         return Found.nearest(distances, keys, self.k)
 
     def searched_in_lists(self, probes: Positions, numbers: Sequence[int], threads: int) -> Found:
-        """Search in one call of faiss, in its own threads."""
+        """Search in one call, in its own threads."""
         places = np.full(max(int(probes.max()), numbers[-1]) + 2, -1, dtype=np.int64)
         places[numbers] = np.arange(len(numbers))
         chosen = [self.scorers[number] for number in numbers]

@@ -21,8 +21,10 @@ from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, row_ch
 # The maximum size of the tables of all lists. Without them, each query computes its own for every list.
 TABLE_BYTES = 128 << 20
 CODES = 256
-# Queries whose tables are in memory at once, in each thread.
-QUERIES_AT_ONCE = 64
+# The size of the tables of queries in memory at once, in each thread, and the least and the largest number of them: the
+# more there are, the more are compared with a list at once.
+QUERY_BYTES = 8 << 20
+LEAST_QUERIES, MOST_QUERIES = 64, 512
 
 # faiss's mode for a search that distributes its queries over several threads.
 OVER_QUERIES = 3
@@ -67,17 +69,28 @@ def search_lists(
     starts: npt.NDArray[np.int64] = np.cumsum(counts) - np.array(counts)
     flags = np.empty(0, dtype=np.bool_) if allowed is None else allowed
     # Kernels are compiled when they are imported, and a search for one query needs none.
-    from pennon.index.vector.quantizers.pq.kernels import scan_lists  # noqa: PLC0415
+    from pennon.index.vector.quantizers.pq.group_kernels import scan_groups  # noqa: PLC0415
 
     def scan(rows: slice) -> None:
-        some = _products(points[rows], words) * sign
-        given = np.ascontiguousarray(places[rows]), np.ascontiguousarray(nearby[rows]), codes, np.array(counts)
-        scan_lists(some, of_lists, *given, starts, flags, values[rows], found[rows], 0, len(some))
+        some = _products(points[rows], words)
+        some *= sign
+        visits = _visits(places[rows], nearby[rows], len(lists))
+        scan_groups(some, of_lists, *visits, codes, np.array(counts), starts, flags, values[rows], found[rows])
 
-    step = max(1, min(QUERIES_AT_ONCE, -(-len(points) // threads)))
+    at_once = max(LEAST_QUERIES, min(MOST_QUERIES, QUERY_BYTES // (words.shape[0] * CODES * 4)))
+    step = max(1, min(at_once, -(-len(points) // threads)))
     with ThreadPoolExecutor(max(1, threads)) as pool:
         list(pool.map(scan, (slice(at, at + step) for at in range(0, len(points), step))))
     return (-values if centres is None else values), keys_of(found, counts)
+
+
+def _visits(places: Positions, nearby: Floats, lists: int) -> tuple[Positions, Positions, Floats]:
+    """Where the queries of each list start among all, the queries, and how near the list is to each."""
+    order = np.argsort(places, axis=None, kind="stable")
+    ordered = places.reshape(-1)[order]
+    first = int(np.searchsorted(ordered, 0))
+    order, ordered = order[first:], ordered[first:]
+    return np.searchsorted(ordered, np.arange(lists + 1)), order // places.shape[1], nearby.reshape(-1)[order]
 
 
 def _products(vectors: Floats, words: Floats) -> Floats:

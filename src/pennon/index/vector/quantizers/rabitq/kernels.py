@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 from numba.types import bool_ as boolean
 from numba.types import float32, int64, none, uint8, uint16, uint32, uint64
 
+from pennon.index.arrays import Int
 from pennon.index.compiled import compiled, given
 from pennon.index.vector.vectors import Codes, Floats, Mask, Numbers, Positions, Words
 
@@ -62,7 +63,7 @@ def _lower_worst(values: Floats, value: np.float32) -> None:
 
 
 @compiled(none(*_HEAP, float32, int64), fastmath=ANY_ORDER)
-def _replace_worst(values: Floats, keys: Positions, value: np.float32, key: int) -> None:
+def replace_worst(values: Floats, keys: Positions, value: np.float32, key: Int) -> None:
     """As `_lower_worst`, for values with keys."""
     at = 0
     while 2 * at + 1 < len(values):
@@ -148,7 +149,7 @@ def nearest_signs(
         if lows[row] <= highs[0] and lows[row] < values[0]:
             distance = (_sum(codes[row], table) - middle) * factors[1, row] + factors[0, row] * place[0] + place[1]
             if distance < values[0]:
-                _replace_worst(values, keys, distance, first + row)
+                replace_worst(values, keys, distance, first + row)
 
 
 @compiled(
@@ -180,4 +181,4 @@ def nearest_numbers(
                 product += np.float32(codes[row, item]) * point[item]
             distance = (product - middle) * factors[1, row] + factors[0, row] * place[0] + place[1]
             if distance < values[0]:
-                _replace_worst(values, keys, distance, first + row)
+                replace_worst(values, keys, distance, first + row)

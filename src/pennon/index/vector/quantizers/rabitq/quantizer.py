@@ -29,7 +29,8 @@ from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, QuantizerBase, residuals
 from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
-from pennon.index.vector.quantizers.rabitq.grid import extra_codes
+from pennon.index.vector.quantizers.rabitq.grid import grid_points
+from pennon.index.vector.quantizers.rabitq.inverted_lists import search_lists
 from pennon.index.vector.quantizers.rabitq.layout import (
     blocked_width,
     pack_blocked,
@@ -128,7 +129,7 @@ class RabitQuantizer(QuantizerBase):
         columns = {field.name: _empty_column(field, len(vectors)) for field in self.fields()}
         for rows in row_chunks(len(vectors), self.dim):
             differences = residuals(vectors[rows], centroids, partition_ids[rows])
-            for name, values in self._encode(differences, centres[which[rows]], turned[which[rows]]).items():
+            for name, values in self._encode(differences, centres, turned, which[rows]).items():
                 columns[name][rows] = values
         return columns
 
@@ -194,39 +195,59 @@ class RabitQuantizer(QuantizerBase):
     ) -> tuple[Floats, Positions]:
         return self._estimator.scan(query, probed, k, allowed)
 
+    @property
+    def lists_searchable(self) -> bool:
+        return self.estimator == RAW_QUERY and not self.extra_bits
+
+    def search_lists(
+        self,
+        probed: Sequence[Any],
+        queries: Vectors,
+        places: Positions,
+        k: int,
+        allowed: Mask | None,
+        threads: int,
+    ) -> tuple[Floats, Positions]:
+        return search_lists(self._estimator, probed, queries, places, k, allowed, threads)
+
     @cached_property
     def _estimator(self) -> Estimator:
         return Estimator(self.metric, self.dim, self.extra_bits, self.estimator == RESIDUAL_QUERY)
 
-    def _encode(self, differences: Floats, centres: Floats, turned_centres: Floats) -> Columns:
-        """One chunk of residuals, with the centroid of each row, plain and rotated."""
+    def _encode(self, differences: Floats, centres: Floats, turned_centres: Floats, which: Positions) -> Columns:
+        """One chunk of residuals; row i has the centroid which[i], plain and rotated."""
         turned, lengths = self.rotation.apply(differences), squared_lengths(differences)
         positive = ~np.signbit(turned)
         columns = {SIGNS: np.packbits(positive, axis=1, bitorder="little")}
         if self.estimator == RESIDUAL_QUERY:
-            return columns | self._residual_factors(turned, lengths, differences, centres)
-        signs = positive.astype(np.float32) - np.float32(0.5)
-        columns |= self._factors(turned, lengths, turned_centres, signs, ADD, SCALE)
-        columns[ERROR] = self._errors(turned, lengths, signs)
+            return columns | self._residual_factors(turned, lengths, differences, centres[which])
+        found = grid_points(turned, positive, which, turned_centres, self.extra_bits)
+        residual_products = found.residual_centre
+        columns |= self._factors(lengths, found.signs_self, found.signs_centre, residual_products, ADD, SCALE)
+        columns[ERROR] = self._errors(lengths, found.signs_self)
         if self.extra_bits:
-            extra = extra_codes(turned, self.extra_bits)
-            columns[EXTRA] = pack_blocked(extra, self.extra_bits)
-            grid = positive * np.float32(1 << self.extra_bits) + extra - np.float32((1 << self.extra_bits) - 0.5)
-            columns |= self._factors(turned, lengths, turned_centres, grid, ADD_EXTRA, SCALE_EXTRA)
+            columns[EXTRA] = pack_blocked(found.extra, self.extra_bits)
+            columns |= self._factors(lengths, found.self_, found.centre, residual_products, ADD_EXTRA, SCALE_EXTRA)
         return columns
 
     def _factors(
-        self, turned: Floats, lengths: Floats, centres: Floats, grid: Floats, add: str, scale: str
+        self,
+        lengths: Floats,
+        products: Floats,
+        centre_products: Floats,
+        residual_products: Floats,
+        add: str,
+        scale: str,
     ) -> dict[str, Floats]:
-        """The factors that turn t = grid·query into a distance: t * scale + add + the share of the centroid."""
-        ratio = _ratio(lengths, _dots(turned, grid))
-        correction = ratio * _dots(centres, grid)
+        """The factors that turn t = grid·query into a distance: t * scale + add + the share of the centroid. From the
+        products of grid points with residuals and with centroids, and of residuals with centroids."""
+        ratio = _ratio(lengths, products)
+        correction = ratio * centre_products
         if self.metric.by_l2:
             return {add: lengths + np.float32(2) * correction, scale: np.float32(-2) * ratio}
-        return {add: correction - _dots(turned, centres) + np.float32(1), scale: -ratio}
+        return {add: correction - residual_products + np.float32(1), scale: -ratio}
 
-    def _errors(self, turned: Floats, lengths: Floats, signs: Floats) -> Floats:
-        products = _dots(turned, signs)
+    def _errors(self, lengths: Floats, products: Floats) -> Floats:
         excess = np.maximum(_ratio(lengths * np.float32(self.dim / 4), products * products) - 1, 0)
         errors = CONFIDENCE * np.sqrt(lengths * excess / max(self.dim - 1, 1))
         return (2 * errors if self.metric.by_l2 else errors).astype(np.float32)

@@ -31,7 +31,7 @@ SIFTING_ERRORS = 2
 WORD_BYTES = 8
 
 # [8, 256]: the items of eight that a byte selects.
-_BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[None], axis=0, bitorder="little").astype(np.float32)
+BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[None], axis=0, bitorder="little").astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +115,11 @@ class Estimator:
             return self._scan_residual(query, probed, k, allowed)
         rotated = self.rotate(query, np.stack([one.centroid for one in probed]), None)
         compare = kernels().nearest_numbers if self.extra_bits else kernels().nearest_signs
-        point = rotated.points[0] if self.extra_bits else rotated.points[0].reshape(-1, 8) @ _BITS
+        point = rotated.points[0] if self.extra_bits else rotated.points[0].reshape(-1, 8) @ BITS
         middle, planes = rotated.sums[0] * np.float32(self.middle), Planes.of(rotated)
         highs, values = np.full((2, k), np.inf, dtype=np.float32)
         keys = np.full(k, -1, dtype=np.int64)
-        for number, (one, mask) in enumerate(zip(probed, _masks(probed, allowed), strict=True)):
+        for number, (one, mask) in enumerate(zip(probed, masks(probed, allowed), strict=True)):
             look = one.signs.words, one.signs.factors, planes.words, planes.scale, planes.places[number], mask, highs
             compare(*look, one.codes, one.factors, point, middle, number << POSITION_BITS, values, keys)
         order = np.lexsort((keys, values))
@@ -188,7 +188,7 @@ class RabitScorer(ScorerBase):
         return replace(self, codes=codes, factors=factors, signs=self.signs.take(positions))
 
 
-def _masks(probed: Sequence[RabitScorer], allowed: Mask | None) -> list[Mask]:
+def masks(probed: Sequence[RabitScorer], allowed: Mask | None) -> list[Mask]:
     """The mask of each partition; an empty one allows all."""
     if allowed is None:
         return [np.empty(0, dtype=np.bool_)] * len(probed)
