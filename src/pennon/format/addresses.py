@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from pyroaring import BitMap, BitMap64
 from pennon.errors import DamagedFile
 
 Addresses = npt.NDArray[np.uint64]
+Unsigned = TypeVar("Unsigned", np.uint32, np.uint64)
 
 OFFSET_BITS = np.uint64(32)
 OFFSET_MASK = np.uint64(0xFFFF_FFFF)
@@ -25,7 +27,7 @@ def offset_of(addresses: Addresses) -> npt.NDArray[np.uint32]:
     return (addresses & OFFSET_MASK).astype(np.uint32)
 
 
-def sorted_unique(addresses: Addresses) -> Addresses:
+def sorted_unique(addresses: npt.NDArray[Unsigned]) -> npt.NDArray[Unsigned]:
     """Ascending, each once. numpy's unique hashes first, which is many times slower on millions of addresses."""
     if len(addresses) < 2:
         return addresses

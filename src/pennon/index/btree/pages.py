@@ -255,7 +255,7 @@ def _repeats(run: Run) -> bool:
     keys = fixed_keys(run.values)
     if keys is None or len(keys) < 2:
         return len(run.null_ids) > 1
-    return np.count_nonzero(keys[1:] == keys[:-1]) >= REPEATED_SHARE * len(keys)
+    return bool(np.count_nonzero(keys[1:] == keys[:-1]) >= REPEATED_SHARE * len(keys))
 
 
 class _StatsCollector:
