@@ -17,6 +17,8 @@ Unsigned = TypeVar("Unsigned", np.uint32, np.uint64)
 
 OFFSET_BITS = np.uint64(32)
 OFFSET_MASK = np.uint64(0xFFFF_FFFF)
+# Up to this many addresses, it is faster to look at each than to search for the first of each fragment.
+FEW = 1 << 12
 
 
 def fragment_of(addresses: Addresses) -> npt.NDArray[np.uint32]:
@@ -46,6 +48,11 @@ def contains(ascending: Addresses, addresses: Addresses) -> npt.NDArray[np.bool_
 
 def fragment_bounds(addresses: Addresses) -> dict[int, tuple[int, int]]:
     """Fragment id -> start and stop of its addresses in an ascending array."""
+    if 0 < len(addresses) <= FEW:
+        fragments = fragment_of(addresses)
+        edges = (np.flatnonzero(fragments[1:] != fragments[:-1]) + 1).tolist()
+        firsts = [0, *edges]
+        return dict(zip(fragments[firsts].tolist(), zip(firsts, [*edges, len(addresses)], strict=True), strict=True))
     bounds: dict[int, tuple[int, int]] = {}
     start = 0
     while start < len(addresses):
@@ -59,7 +66,8 @@ def fragment_bounds(addresses: Addresses) -> dict[int, tuple[int, int]]:
 
 def split_by_fragment(addresses: Addresses) -> dict[int, npt.NDArray[np.uint32]]:
     """Ascending addresses as fragment id -> ascending offsets."""
-    return {f: offset_of(addresses[a:b]) for f, (a, b) in fragment_bounds(addresses).items()}
+    offsets = offset_of(addresses)
+    return {f: offsets[a:b] for f, (a, b) in fragment_bounds(addresses).items()}
 
 
 def read_fragment_bitmap(content: bytes, where: str) -> BitMap:
