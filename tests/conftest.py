@@ -16,6 +16,7 @@ from xdist.scheduler import LoadFileScheduling
 from pennon import secrets
 from pennon.engine import SparkEngine
 from pennon.engine.settings import CLASS_ARCHIVE
+from pennon.query.search.tuning import resolve
 from pennon.testing.engines import in_process
 from tests.support.class_archive import archive_path
 
@@ -30,11 +31,11 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 HERE = Path(__file__).parent
-# A test with one of these fixtures needs a Spark session, or a server in a process of its own.
+# A test with one of these fixtures needs a Spark session, or a process of its own: a server, another pylance.
 SPARK_FIXTURES = {"engine", "spark"}
 # Set by `make test-versions`, which runs some modules with other releases of PySpark.
 OTHER_SPARK = "PENNON_TEST_SPARK"
-PROCESS_FIXTURES = {"storage_options"}
+PROCESS_FIXTURES = {"storage_options", "stock"}
 # `make check` runs one case of so many, of each test of the modules that take longest in it.
 SAMPLE = int(os.environ.get("PENNON_TEST_SAMPLE", "1"))
 SAMPLED = (
@@ -84,6 +85,15 @@ def secrets_of_one_test() -> Iterator[None]:
     """Secrets are hidden for the rest of the process. A test that uses 'key' as a password must not change the texts
     that later tests compare."""
     with secrets.remembered():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_turns() -> Iterator[None]:
+    """Tests compare the recall of settings, not their times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resolve, "FEW_TURNS", 3)
+        patch.setattr(resolve, "FINAL_TURNS", 3)
         yield
 
 

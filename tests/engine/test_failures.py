@@ -13,6 +13,19 @@ Traceback (most recent call last):
 ModuleNotFoundError: No module named 'pennon'
 
 \tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1)"""
+NOT_STARTED = """Exception thrown in awaitResult:
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
+Error from python worker:
+  Traceback (most recent call last):
+    File "<frozen importlib.util>", line 94, in find_spec
+  ModuleNotFoundError: No module named 'pyspark'
+  Traceback (most recent call last):
+    File "<frozen runpy>", line 198, in _run_module_as_main
+  ImportError: Error while finding module specification for 'pyspark.daemon' (No module named 'pyspark')
+PYTHONPATH was:
+  /opt/spark/python/lib/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout.
+\tat org.apache.spark.X"""
 NOTED = """[PYTHON_EXCEPTION] Traceback (most recent call last):
   File "x.py", line 3, in f
 botocore.exceptions.ClientError: a long story
@@ -43,6 +56,11 @@ class Unspeakable(Exception):
     [
         (NOTED, "ClientError: a long story over two lines", "Remove the cause and run it again"),
         (MISSING, "ModuleNotFoundError: No module named 'pennon'", "PYSPARK_PYTHON"),
+        (
+            NOT_STARTED,
+            "ImportError: Error while finding module specification for 'pyspark.daemon' (No module named 'pyspark')",
+            "PYSPARK_PYTHON",
+        ),
         (MEMORY, "Spark's JVM ran out of memory", "PENNON_DRIVER_MEMORY"),
         ("[Errno 111] Connection refused", "Spark's driver has ended ([Errno 111] Connection refused)", "new process"),
         (LOST, ABORTED, "run it again"),

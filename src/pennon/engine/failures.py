@@ -35,7 +35,7 @@ def task_failed(stage: str, error: BaseException) -> PennonError:
     cause, remedy = root_cause(trace), REMEDY
     if cause.startswith(STORE_MARK):
         return StoreUnavailable(f"{stage} failed: {cause.removeprefix(STORE_MARK)}", REMEDY)
-    if "ModuleNotFoundError" in cause:
+    if "ModuleNotFoundError" in cause or "No module named" in cause:
         remedy = OTHER_PYTHON
     elif "java.lang.OutOfMemoryError" in trace:
         cause, remedy = "Spark's JVM ran out of memory", MORE_MEMORY
@@ -57,6 +57,10 @@ def root_cause(trace: str) -> str:
         return marked[-1].strip()
     if "worker exited unexpectedly" in trace:
         return "a Python worker died (killed, out of memory, or crashed in native code)"
+    # What a Python that could not start has printed.
+    printed = re.findall(r"Error from python worker:\n((?:.*\n)*?)PYTHONPATH was:", trace)
+    if printed and printed[-1].strip():
+        return printed[-1].strip().splitlines()[-1].strip()
     # The last line of a Python traceback is the first that is not indented.
     python = re.findall(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", trace)
     if python:

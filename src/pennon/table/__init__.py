@@ -14,6 +14,7 @@ from pennon.index.threads import one_core
 from pennon.table.arguments import address_of, check_whole_numbers, storage_of
 from pennon.table.building import BuildVerbs
 from pennon.table.caches import CacheVerbs
+from pennon.table.checks import CheckVerbs
 from pennon.table.duplicates import DuplicateVerbs
 from pennon.table.frames import FrameVerbs
 from pennon.table.lookups import LookupVerbs
@@ -27,7 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["Table", "open_table"]
 
 
-class Table(BuildVerbs, MaintenanceVerbs, MergeVerbs, FrameVerbs, LookupVerbs, DuplicateVerbs, TuneVerbs, CacheVerbs):
+class Table(
+    BuildVerbs,
+    MaintenanceVerbs,
+    CheckVerbs,
+    MergeVerbs,
+    FrameVerbs,
+    LookupVerbs,
+    DuplicateVerbs,
+    TuneVerbs,
+    CacheVerbs,
+):
     """A Lance table at one version: its indices are built, maintained and queried through it.
 
     Verbs that commit move the handle to what they committed; `refresh()` moves it to the newest version. Every verb

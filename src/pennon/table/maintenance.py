@@ -1,4 +1,4 @@
-"""The verbs that keep the indices of a table small, whole and right."""
+"""The verbs that keep the indices of a table small and whole."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, Unpack, overload
+from typing import Literal, Unpack, overload
 
 from pennon.errors import InvalidArgument
 from pennon.format.cleanup import ORPHAN_AGE
-from pennon.jobs.audit.audit import RECALL_QUERIES, audit
-from pennon.jobs.audit.report import AuditReport
 from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
 from pennon.jobs.compact.compact import compact
 from pennon.jobs.compact.plan import CompactionChoices, CompactPlan, check_compaction, plan_compact
@@ -24,10 +22,7 @@ from pennon.jobs.optimize.plan import plan_optimize
 from pennon.jobs.optimize.steps import OptimizePlan
 from pennon.jobs.results import Result, TrimResult
 from pennon.jobs.shared.budget import task_memory
-from pennon.report.data import to_data
-from pennon.report.facts import collect
-from pennon.report.page import page
-from pennon.table.arguments import check_durations, check_flags, check_names, check_numbers
+from pennon.table.arguments import check_durations, check_flags, check_names
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import runs_jobs
 
@@ -349,71 +344,6 @@ class MaintenanceVerbs(TableHandle):
         check_durations(older_than=older_than)
         check_flags(no_jobs_running=no_jobs_running, dry_run=dry_run)
         return clean_orphans(self._snapshot, older_than, no_jobs_running=no_jobs_running, dry_run=dry_run)
-
-    def report(self) -> str:
-        """An HTML page of this version's fragments and indices, and of what `maintain` would do. Starts no Spark.
-
-        Returns:
-            One HTML document that needs no other file.
-
-        Raises:
-            StoreUnavailable: the store does not answer; try again later.
-        """
-        return page(collect(self._snapshot))
-
-    def report_data(self) -> dict[str, Any]:
-        """The figures of the report as values for JSON: `status` is good, warn or bad. Starts no Spark.
-
-        Returns:
-            Rows, fragments, every index with its coverage, segments and their measures, what `maintain` would do, and
-            the history of the indices, as `pennon report --output json` prints them.
-
-        Raises:
-            TableNotFound: the table, or this version of it, is gone.
-        """
-        return to_data(collect(self._snapshot))
-
-    @runs_jobs()
-    def audit(
-        self,
-        sample: float = 1.0,
-        *,
-        repair: bool = False,
-        index_names: Sequence[str] | None = None,
-        recall_queries: int = RECALL_QUERIES,
-        task_memory_bytes: int | None = None,
-    ) -> AuditReport:
-        """Compare every index of the newest version with the table, on Spark: files, layout, rows, codes, recall.
-
-        Args:
-            sample: the share of the fragments to compare, above 0 and at most 1.
-            repair: build what is wrong from the data, and look again.
-            index_names: only these indices. Default: all.
-            recall_queries: vectors to measure recall with; 0 measures none.
-            task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
-
-        Returns:
-            What was found, with a remedy for each finding; `ok` where every index agrees with the table.
-
-        Raises:
-            IndexNotFound: the table has no index of one of these names.
-            InvalidArgument: an argument of another type, or out of its range.
-        """
-        check_numbers(sample=sample)
-        check_flags(repair=repair)
-        check_names(index_names=index_names)
-        self.refresh()
-        newest, report = audit(
-            self._engine,
-            self._snapshot,
-            sample=sample,
-            repair=repair,
-            names=index_names,
-            recall_queries=recall_queries,
-            memory_bytes=task_memory(task_memory_bytes),
-        )
-        self._move_to(newest)
-        return report
 
 
 def _check_choice(index_names: object, retrain: object) -> None:

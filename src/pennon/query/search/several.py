@@ -24,7 +24,7 @@ from pennon.query.search.probe import Probing, SegmentTrace, nearest_indexed
 from pennon.query.search.request import Question
 from pennon.query.search.source import Source
 
-# Vectors that a lookup finds for each answer, as in pylance; more if they belong to too few rows.
+# Vectors that a lookup finds for each answer, as in pylance; more if more rows are measured, or too few are found.
 VECTORS_PER_ANSWER = 10
 DEEPER = 4
 # What the lookups of a block of queries may find.
@@ -63,7 +63,7 @@ class SeveralSearch:
 
     def indexed(self, source: Source, how: Probing, traces: Sequence[SegmentTrace]) -> Neighbors:
         """The nearest rows that the index covers."""
-        depth = how.k * VECTORS_PER_ANSWER
+        depth = max(how.k * VECTORS_PER_ANSWER, how.wanted)
         most = max(1, BLOCK_BYTES // (CANDIDATE_BYTES * depth))
         cuts = np.flatnonzero(np.diff(self.starts // most)) + 1
         blocks: list[Neighbors] = []
