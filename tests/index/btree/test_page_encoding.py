@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
 
@@ -31,7 +32,7 @@ def test_advice_to_the_encoder_changes_no_size(name: str, guarded: bool, tmp_pat
     store, sizes = open_store(Location.of(str(tmp_path))), list[int]()
     for advice in (pages.NOT_REPEATED, None):
         with patch.object(pages, "NOT_REPEATED", advice):
-            runs = (run.slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+            runs = (run.slice(a, b) for a, b in pairwise(cuts))
             stats = write_pages(store, "d", "pages.lance", 0, runs, values.type, 4096, "2.1")
         sizes.append(stats.file.size_bytes)
         found = LanceFileReader(str(tmp_path / "d" / "pages.lance")).read_all().to_table()
