@@ -12,7 +12,7 @@ import numpy as np
 from pennon.index.vector.vectors import to_matrix
 from tests.support.tables import UNSERVED, full_scan
 from tests.support.vectors import clustered
-from tests.versions.layouts import DEFERRED, DIM, PARTITIONS, K, VectorColumn
+from tests.versions.layouts import DIM, PARTITIONS, K, VectorColumn
 from tests.versions.versions import Stock
 
 USES, USES_FOR_SOME, SCANS, REFUSES = "uses", "uses for some filters", "scans", "refuses"
@@ -34,11 +34,6 @@ def expected_of_trees(stock: Stock, form: str) -> Verdict:
     """Since 14, trees of tables with stable row ids hold addresses, and say so by their version. Older releases know
     ids only: they pass such a tree over."""
     return Verdict(SCANS if form.endswith("stable row ids") and stock.path else USES)
-
-
-def expected_of_vectors(column: VectorColumn, history: str) -> Verdict:
-    """Every pylance so far fails to search a graph of which a deferred compaction has dropped rows, its own too."""
-    return Verdict(REFUSES if "HNSW" in column.kind and history == DEFERRED else USES)
 
 
 def all_are(expected: Verdict, found: Mapping[str, Verdict]) -> None:
