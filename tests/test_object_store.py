@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +15,8 @@ from lance.file import LanceFileSession
 
 import pennon
 from pennon.errors import DamagedIndexWarning, TableNotFound
+from pennon.format import small_copies as small_files
+from pennon.format.small_copies import small_copies
 from pennon.format.store import Location, open_store
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.metric import Metric
@@ -127,6 +130,43 @@ def test_maintenance(storage_options: dict[str, str]) -> None:
     assert [index.coverage for index in table.indices()] == [1.0, 1.0]
     assert "topsecretvalue" not in str(report)
     check()
+
+
+@pytest.mark.usefixtures("engine")
+def test_small_index_files_take_one_request(storage_options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"s3://{BUCKET}/small.lance"
+    lance.write_dataset(pa.table({"id": np.arange(900) * 7 % 900}), uri, storage_options=storage_options)
+    pennon.open(uri, storage_options=storage_options).create_index("id", batch_size=64)
+    copies = Path(small_copies()._directory)  # pyright: ignore[reportPrivateUsage]
+
+    def count() -> list[str]:
+        """The files that were read in a request each, and those that pylance opened."""
+        SHARED_CACHE.clear()
+        table = pennon.open(uri, storage_options=storage_options)
+        session = table._snapshot.store._session  # pyright: ignore[reportPrivateUsage]
+        read = mock.patch.object(session, "read_range", wraps=session.read_range)
+        opened = mock.patch.object(session, "open_reader", wraps=session.open_reader)
+        with read as reads, opened as opens:
+            assert table.count("id >= 10 and id < 14") == 4
+        calls = [*reads.call_args_list, *(("opened", *call.args) for call in opens.call_args_list)]
+        return [" ".join(str(part).rpartition("/")[2] for part in call[:2]) for call in map(_plain, calls)]
+
+    def _plain(call: Any) -> tuple[Any, ...]:
+        return call if isinstance(call, tuple) and call[0] == "opened" else (call.args[0],)
+
+    def left() -> list[str]:
+        gc.collect()
+        return sorted(path.name for path in copies.iterdir())
+
+    before = left()
+    assert count() == ["page_lookup.lance", "page_data.lance"]
+    assert left() == before, "copies go with the handle"
+    monkeypatch.setattr(small_files, "MOST_BYTES", 0)
+    elsewhere = count()
+    assert [name for name in elsewhere if name.startswith("opened")] == [
+        "opened page_lookup.lance",
+        "opened page_data.lance",
+    ]
 
 
 @pytest.mark.usefixtures("engine")

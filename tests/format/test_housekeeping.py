@@ -285,8 +285,10 @@ def test_a_listing_without_the_newest_version_is_not_believed(uri: str, monkeypa
     snapshot = opened(uri)
     before = files(uri)
     newest = min(path.name for path in Path(uri, "_versions").glob("*.manifest"))
-    listing = Store.list
-    monkeypatch.setattr(Store, "list", lambda store, path: [p for p in listing(store, path) if not p.endswith(newest)])
+    for name in ("list", "files_in"):
+        listing = getattr(Store, name)
+        hidden = lambda store, path, own=listing: [p for p in own(store, path) if not p.endswith(newest)]  # noqa: E731
+        monkeypatch.setattr(Store, name, hidden)
     with pytest.raises(DamagedTable, match="does not list version 3"):
         delete_orphans(snapshot, 0)
     assert files(uri) == before

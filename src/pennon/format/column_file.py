@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from pennon.errors import DamagedFile
+from pennon.format.fragments import Fragment
 from pennon.format.lance_file import LanceFile
-from pennon.format.manifest import Fragment
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.protobuf_wire import fields
 from pennon.format.store import Store

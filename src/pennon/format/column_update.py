@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from pennon.errors import CommitConflict, InvalidArgument, UnsupportedColumn, UnsupportedTable
 from pennon.format.commit import commit_operation
 from pennon.format.failures import answering
-from pennon.format.manifest import Fragment
+from pennon.format.fragments import Fragment
 from pennon.format.named_files import DATA, delete_unless_named
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.row_ids import live_offsets

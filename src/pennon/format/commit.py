@@ -55,7 +55,7 @@ def commit_operation(
         raise
     except (OSError, ValueError, RuntimeError) as error:
         raise_conflict(base, error)
-    return Snapshot(base.location, committed)
+    return Snapshot.of(base.location, committed)
 
 
 def _to_lance(segment: IndexSegment) -> LanceIndex:

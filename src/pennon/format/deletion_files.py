@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pennon.errors import PennonError
-from pennon.format.manifest import DeletionFile, Fragment
+from pennon.format.fragments import DeletionFile, Fragment
 from pennon.format.row_set import bitmap_of, offsets_of
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pennon.errors import DamagedFile, DamagedTable, StoreUnavailable
 from pennon.format.addresses import read_bitmap
-from pennon.format.manifest import Fragment
+from pennon.format.fragments import Fragment
 from pennon.format.store import Store
 
 REMEDY = "Restore the file, or an older version of the table"

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
+from types import TracebackType
 
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.secrets import redact_exception
@@ -44,6 +43,7 @@ PASSING_ERRORS = _numbers(
 )
 LASTING_ERRORS = _numbers("EACCES EPERM EROFS ENOSPC EDQUOT ENODEV ENXIO")
 
+PASSED = (PennonError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit)
 TRY_AGAIN = "Try again; if it persists, check the network, the endpoint and the limits of the store"
 CHECK_ACCESS = "Check the credentials, their permissions and the region"
 CHECK_DISK = "Check the permissions of the files and the space on the disk"
@@ -102,19 +102,24 @@ def _number(error: BaseException, text: str) -> int | None:
     return int(found[1]) if found is not None else None
 
 
-@contextmanager
-def answering(what: str) -> Generator[None]:
+class answering:  # noqa: N801 - a context manager of the standard library's kind, which is entered for every read
     """Turn a store's failure to answer into `StoreUnavailable`; every other error stays as it is."""
-    try:
-        yield
-    except (PennonError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None or isinstance(error, PASSED):
+            return
         redact_exception(error)
-        failure = store_failure(error, what)
-        if failure is None:
-            raise
-        raise failure from error
+        failure = store_failure(error, self._what)
+        if failure is not None:
+            raise failure from error
 
 
 def first_line(error: BaseException) -> str:

@@ -2,23 +2,23 @@
 
 The last 40 bytes, little endian: u64 position of the first column's metadata, u64 of the table of columns' metadata,
 u64 of the table of global buffers; u32 global buffers, u32 columns; u16 major, u16 minor version; `LANC`. Both tables
-have a u64 position and a u64 size for each entry. A column's metadata is a message: 2 repeated page, 3 positions and
-4 sizes of its own buffers; a page: 1 positions and 2 sizes of buffers, 3 rows.
+have a u64 position and a u64 size for each entry. A column's metadata is a message ColumnMetadata.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from google.protobuf.message import DecodeError
 
 from pennon.errors import DamagedFile
-from pennon.format.protobuf_wire import fields, numbers
+from pennon.format.pb import lance_pb2 as pb
 
 FOOTER = struct.Struct("<QQQIIHH4s")
 VERSION = struct.Struct("<HH4s")
 ENTRY = struct.Struct("<QQ")
 MAGIC = b"LANC"
-PAGES = 2
 # The columns' metadata, their table and the footer of an index file nearly always fit into this size.
 ENDING_BYTES = 1 << 16
 
@@ -26,11 +26,12 @@ ENDING_BYTES = 1 << 16
 Read = Callable[[int, int], bytes]
 
 
-def check_footer(read: Read, size: int, where: str) -> None:
-    """Raises DamagedFile if the footer refers to bytes outside a file of this size."""
+def check_footer(read: Read, size: int, where: str) -> list[tuple[int, int]]:
+    """Positions and sizes of the global buffers. Raises DamagedFile if the footer refers to bytes outside a file of
+    this size."""
     try:
-        _check(_Ending(read, size))
-    except (ValueError, struct.error) as error:
+        return _check(_Ending(read, size))
+    except (ValueError, struct.error, DecodeError) as error:
         raise DamagedFile(f"{where} is not a valid Lance file: {error}", "Rebuild the index") from error
 
 
@@ -58,7 +59,7 @@ class _Ending:
         return self._bytes[position - self._start : position - self._start + length]
 
 
-def _check(file: _Ending) -> None:
+def _check(file: _Ending) -> list[tuple[int, int]]:
     size = file.size
     if size < FOOTER.size:
         raise ValueError(f"it has {size} bytes")
@@ -68,9 +69,10 @@ def _check(file: _Ending) -> None:
         raise ValueError(f"its last bytes are {magic!r}")
     if not (major == 2 or (major, minor) == (0, 3)) or first > size:
         raise ValueError(f"it has version {major}.{minor}")
-    _table(file, buffers_at, buffers)
+    found = _table(file, buffers_at, buffers)
     for position, length in _table(file, columns_at, columns):
         _check_column(file.read(position, length), size)
+    return found
 
 
 def _table(file: _Ending, position: int, count: int) -> list[tuple[int, int]]:
@@ -82,21 +84,12 @@ def _table(file: _Ending, position: int, count: int) -> list[tuple[int, int]]:
 
 
 def _check_column(metadata: bytes, size: int) -> None:
-    positions: list[int] = []
-    sizes: list[int] = []
-    for number, value in fields(metadata):
-        if number == PAGES and isinstance(value, bytes):
-            for inner, content in fields(value):
-                if inner in (1, 2):
-                    (positions if inner == 1 else sizes).extend(numbers(content))
-        elif number in (3, 4):
-            (positions if number == 3 else sizes).extend(numbers(value))
-    if len(positions) != len(sizes):
-        raise ValueError(f"{len(positions)} buffers and {len(sizes)} sizes")
-    _check_within(list(zip(positions, sizes, strict=True)), size)
+    column = pb.ColumnMetadata.FromString(metadata)
+    for each in (*column.pages, column):
+        _check_within(zip(each.buffer_offsets, each.buffer_sizes, strict=True), size)
 
 
-def _check_within(entries: list[tuple[int, int]], size: int) -> None:
+def _check_within(entries: Iterable[tuple[int, int]], size: int) -> None:
     for position, length in entries:
         if position + length > size:
             raise ValueError(f"{length} bytes at {position} of {size}")

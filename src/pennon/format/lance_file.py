@@ -6,8 +6,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
+from types import TracebackType
 from typing import TypeVar
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from lance.file import ReaderResults
 from pennon.errors import DamagedFile, PennonError, StoreUnavailable
 from pennon.format.failures import answering, store_failure
 from pennon.format.index_metadata import IndexFile
+from pennon.format.small_copies import SMALL_BYTES, small_copies
 from pennon.format.store import Location, Store, open_store
 
 READ_BATCH = 1 << 17
@@ -67,9 +70,21 @@ class LanceFile:
         self.where = store.describe(path)
         self._reading = Lock()
         self._origin: tuple[Store, str, int | None, list[str] | None] | None = store, path, size_bytes, columns
-        copy = store.cached_copy(path, size_bytes)
+        copy = store.cached_copy(path, size_bytes) or self._small_copy(store, path, size_bytes)
         if copy is None or not self._open_copy(copy, size_bytes, columns):
             self._open_origin()
+
+    def _small_copy(self, store: Store, path: str, size_bytes: int | None) -> Path | None:
+        """A copy of a small index file of an object store, which takes one request."""
+        if store.is_local or not size_bytes or size_bytes > SMALL_BYTES:
+            return None
+        try:
+            copy = small_copies().of(self, size_bytes, lambda: store.read_range(path, 0, size_bytes))
+        except (DamagedFile, OSError):
+            return None  # which is reported where the file itself is opened
+        if copy is not None:
+            _count(files=1)
+        return copy
 
     def _open_copy(self, copy: Path, size_bytes: int | None, columns: list[str] | None) -> bool:
         """Open a copy in the disk cache instead; False if another process has just deleted it."""
@@ -97,18 +112,36 @@ class LanceFile:
 
     def _open(self, store: Store, path: str, size_bytes: int | None, columns: list[str] | None) -> None:
         self._store, self._path = store, path
-        with _damage(self.where):
+        with _Damage(self.where):
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
                 raise DamagedFile(f"{self.where} has {actual} bytes, but its index recorded {size_bytes}")
-            store.check_container(path, size_bytes)
+            self._checked_buffers = store.check_container(path, (size_bytes or None) if actual is None else actual)
             self._reader = store.open_reader(path, columns)
             self.num_rows: int = self._reader.num_rows()
+
+    @cached_property
+    def _described(self) -> tuple[pa.Schema, list[tuple[int, int]]]:
+        """The schema, and the global buffers. pylance describes every page of the file with them, so they are asked for
+        when they are needed."""
+        with _Damage(self.where), self._reading:
             metadata = self._reader.metadata()
-            schema: pa.Schema = metadata.schema
-            self._buffers = [(buffer.position, buffer.size) for buffer in metadata.global_buffers]
-        self.schema = schema.remove_metadata()
-        self.metadata = {k.decode(): v.decode("utf-8", "replace") for k, v in (schema.metadata or {}).items()}
+            return metadata.schema, [(buffer.position, buffer.size) for buffer in metadata.global_buffers]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns, without metadata."""
+        return self._described[0].remove_metadata()
+
+    @cached_property
+    def metadata(self) -> dict[str, str]:
+        """What the writer recorded in the metadata of the schema."""
+        found = self._described[0].metadata or {}
+        return {key.decode(): value.decode("utf-8", "replace") for key, value in found.items()}
+
+    @property
+    def _buffers(self) -> list[tuple[int, int]]:
+        return self._described[1] if self._checked_buffers is None else self._checked_buffers
 
     def read(self, start: int = 0, count: int | None = None) -> pa.Table:
         count = self.num_rows - start if count is None else count
@@ -118,7 +151,7 @@ class LanceFile:
         return self._from_copy_or_origin(lambda: self._read(start, count))
 
     def _read(self, start: int, count: int) -> pa.Table:
-        with _damage(self.where):
+        with _Damage(self.where):
             results = self._results(start, count, min(count, READ_BATCH))
         return self._finish_read(results, count)
 
@@ -126,12 +159,14 @@ class LanceFile:
         """Start to read rows, and return what waits for them. pylance reads several files at once, if all have begun.
         Not for files with a copy in the disk cache, which may have to be read twice."""
         _count(reads=1, rows=count)
-        with _damage(self.where):
+        if count == 0:
+            return self.schema.empty_table
+        with _Damage(self.where):
             results = self._results(start, count, min(count, READ_BATCH))
         return lambda: self._finish_read(results, count)
 
     def _finish_read(self, results: ReaderResults, count: int) -> pa.Table:
-        with _damage(self.where):
+        with _Damage(self.where):
             table = results.to_table()
         if table.num_rows != count:
             raise DamagedFile(f"{self.where} returned {table.num_rows} of {count} requested rows")
@@ -145,7 +180,7 @@ class LanceFile:
         return self._from_copy_or_origin(lambda: self._take(rows))
 
     def _take(self, rows: Sequence[int]) -> pa.Table:
-        with _damage(self.where):
+        with _Damage(self.where):
             with self._reading:
                 results = self._reader.take_rows(list(rows))
             table = results.to_table()
@@ -173,7 +208,7 @@ class LanceFile:
         """A row range as a stream, for jobs that must not hold all of it in memory."""
         _count(reads=1, rows=count)
         if count:
-            with _damage(self.where):
+            with _Damage(self.where):
                 yield from self._results(start, count, batch_rows).to_batches()
 
     def _results(self, start: int, count: int, batch_rows: int) -> ReaderResults:
@@ -212,16 +247,22 @@ def write_lance_file(
         return IndexFile(name, writer.size_bytes or 0)
 
 
-@contextmanager
-def _damage(where: str) -> Generator[None]:
+class _Damage:
     """Raise DamagedFile. pylance reports a bad file in many ways, including a Rust panic (a BaseException)."""
-    try:
-        yield
-    except (PennonError, KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
-        failure = store_failure(error, where)
+
+    __slots__ = ("_where",)
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None or isinstance(error, PennonError | KeyboardInterrupt | SystemExit | GeneratorExit):
+            return
+        failure = store_failure(error, self._where)
         if failure is not None:
             raise failure from error
         line = (str(error).splitlines() or [""])[0]
-        raise DamagedFile(f"{where} cannot be read: {type(error).__name__}: {line}") from error
+        raise DamagedFile(f"{self._where} cannot be read: {type(error).__name__}: {line}") from error

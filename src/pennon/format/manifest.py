@@ -6,17 +6,19 @@ File layout: `[sections][u32 length][Manifest] i64 manifest position | u16 major
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, TableNotFound, UnsupportedTable
 from pennon.format.base_paths import BasePath, base_location, why_refused
+from pennon.format.fragments import Fragments
 from pennon.format.index_metadata import FRAGMENT_REUSE_NAME, FRAGMENT_REUSE_TYPE, IndexSegment, segments_from_proto
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Location, Store
@@ -25,7 +27,8 @@ FOOTER = struct.Struct("<qHH4s")
 MAGIC = b"LANC"
 VERSIONS = "_versions"
 MAX_VERSION = 2**64 - 1
-MAX_ROWS = 2**32
+# pylance panics on times that its calendar does not have, which ends at about twice this.
+MAX_MILLISECONDS = 2**52
 
 FLAG_DELETION_FILES = 1
 FLAG_STABLE_ROW_IDS = 2
@@ -35,36 +38,7 @@ FLAG_TAGGED_REUSE = 1024
 READER_FLAGS = FLAG_DELETION_FILES | FLAG_STABLE_ROW_IDS | 4 | FLAG_TABLE_CONFIG | 16 | 32 | FLAG_TAGGED_REUSE
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionFile:
-    is_bitmap: bool
-    read_version: int
-    id: int
-    num_deleted_rows: int
-    base_id: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """A horizontal slice of the table. `field_files` names the data file that holds each field id; lists and structs
-    are not in it, only what is below them. `was_replaced` if a column is in a newer file than at first. `file_bytes` is
-    the size of its data files, 0 if a writer did not record it."""
-
-    id: int
-    physical_rows: int
-    deletion_file: DeletionFile | None
-    field_files: Mapping[int, str] = field(repr=False)
-    inline_row_ids: bytes | None = field(default=None, repr=False)
-    was_replaced: bool = False
-    file_bytes: int = 0
-
-    @property
-    def num_deleted_rows(self) -> int:
-        return self.deletion_file.num_deleted_rows if self.deletion_file else 0
-
-    @property
-    def live_rows(self) -> int:
-        return self.physical_rows - self.num_deleted_rows
+P = TypeVar("P", pb.Manifest, pb.ManifestOutline)
 
 
 @dataclass(frozen=True)
@@ -73,21 +47,25 @@ class Manifest:
 
     version: int
     fields: Sequence[pb.Field] = field(repr=False)
-    fragments: Mapping[int, Fragment] = field(repr=False)
+    fragments: Fragments = field(repr=False)
     segments: tuple[IndexSegment, ...]
     max_fragment_id: int
     next_row_id: int
     reader_flags: int
     base_paths: Mapping[int, BasePath]
+    outline: pb.ManifestOutline = field(repr=False, compare=False)
+    is_doubtful: bool = field(
+        default=False, repr=False
+    )  # an entry of an index is such that pylance may refuse the table
 
     @property
     def has_stable_row_ids(self) -> bool:
         return bool(self.reader_flags & FLAG_STABLE_ROW_IDS)
 
-    @cached_property
+    @property
     def live(self) -> BitMap:
-        """Ids of the fragments that exist in this version."""
-        return BitMap(self.fragments)
+        """Ids of the fragments that exist in this version. It must not be changed."""
+        return self.fragments.live
 
     @property
     def user_segments(self) -> tuple[IndexSegment, ...]:
@@ -132,13 +110,13 @@ class Manifest:
         return held
 
     def rows_in(self, fragments: BitMap) -> int:
-        return sum(self.fragments[f].live_rows for f in fragments if f in self.fragments)
+        return self.fragments.rows_in(fragments)
 
 
 def read_manifest(store: Store, version: int | None = None) -> Manifest:
     """The manifest of a version, by default of the newest."""
-    path = find_manifest(store, version)
-    manifest = parse_manifest(store.read(path), store.describe(path), store.location)
+    path, content = _find_and_read(store, version)
+    manifest = parse_manifest(content, store.describe(path), store.location)
     if version is not None and manifest.version != version:
         raise DamagedFile(
             f"{store.describe(path)} is the manifest of version {manifest.version}", "Restore the file of that version"
@@ -146,10 +124,24 @@ def read_manifest(store: Store, version: int | None = None) -> Manifest:
     return manifest
 
 
+def _find_and_read(store: Store, version: int | None) -> tuple[str, bytes]:
+    if version is not None and not store.is_local:
+        # Without asking first whether it is there, which would be a request of its own.
+        with suppress(DamagedFile):
+            path = _newer_path(version)
+            return path, store.read(path)
+    path = find_manifest(store, version)
+    return path, store.read(path)
+
+
+def _newer_path(version: int) -> str:
+    return f"{VERSIONS}/{MAX_VERSION - version:020d}.manifest"
+
+
 def find_manifest(store: Store, version: int | None = None) -> str:
     if version is not None:
         # Both path namings; first the newer one, which new tables use.
-        for path in (f"{VERSIONS}/{MAX_VERSION - version:020d}.manifest", f"{VERSIONS}/{version}.manifest"):
+        for path in (_newer_path(version), f"{VERSIONS}/{version}.manifest"):
             if store.exists(path):
                 return path
         raise TableNotFound(f"table {store.location.uri} has no version {version}", "List its versions, or omit it")
@@ -162,32 +154,31 @@ def find_manifest(store: Store, version: int | None = None) -> str:
 def manifest_paths(store: Store) -> dict[int, str]:
     """Version -> manifest path for every attached version; detached ones are not part of the history."""
     found: dict[int, str] = {}
-    for path in store.list(VERSIONS):
-        if match := re.fullmatch(r"(?:.*/)?(\d+)\.manifest", path):
-            digits = match[1]
+    for path in store.files_in(VERSIONS):
+        digits = path.rpartition("/")[2].removesuffix(".manifest")
+        if path.endswith(".manifest") and digits.isdecimal() and digits.isascii():
             found[MAX_VERSION - int(digits) if len(digits) == 20 else int(digits)] = path
     return found
 
 
 def parse_manifest(content: bytes, where: str, location: Location | None = None) -> Manifest:
     """`location` is the table's; the files of segments are below it unless they are in another table."""
-    proto, indices = manifest_protos(content, where)
+    proto, indices = _read_protos(pb.ManifestOutline, content, where)
     bases = {base.id: BasePath(base.path, base.is_dataset_root) for base in proto.base_paths}
     segments = segments_from_proto(indices)
     if location is not None:
         segments = tuple(_rooted(segment, bases, location) for segment in segments)
-    fragments = {f.id: _fragment(f, where) for f in proto.fragments}
-    if len(fragments) != len(proto.fragments):
-        raise DamagedFile(f"manifest {where} lists a fragment twice", "Restore the file, or an older version")
     return Manifest(
         version=proto.version,
         fields=proto.fields,
-        fragments=fragments,
+        fragments=Fragments(proto.fragments, where),
         segments=segments,
         max_fragment_id=proto.max_fragment_id,
         next_row_id=proto.next_row_id,
         reader_flags=proto.reader_feature_flags,
         base_paths=bases,
+        outline=proto,
+        is_doubtful=any(s.damage for s in segments) or any(i.created_at > MAX_MILLISECONDS for i in indices.indices),
     )
 
 
@@ -201,11 +192,15 @@ def _rooted(segment: IndexSegment, bases: Mapping[int, BasePath], location: Loca
 
 def manifest_protos(content: bytes, where: str) -> tuple[pb.Manifest, pb.IndexSection]:
     """The messages in a manifest. Raises UnsupportedTable if it uses features unknown to Pennon."""
+    return _read_protos(pb.Manifest, content, where)
+
+
+def _read_protos(form: type[P], content: bytes, where: str) -> tuple[P, pb.IndexSection]:
     try:
         position, _, _, magic = FOOTER.unpack(content[-FOOTER.size :])
         if magic != MAGIC:
             raise DamagedFile(f"{where} is not a Lance manifest: its last bytes are {magic!r}")
-        proto = pb.Manifest.FromString(_section(content, position))
+        proto = form.FromString(_section(content, position))
         indices = pb.IndexSection()
         if proto.HasField("index_section"):
             indices = pb.IndexSection.FromString(_section(content, proto.index_section))
@@ -224,7 +219,7 @@ def _section(content: bytes, position: int) -> bytes:
     return content[position + 4 : position + 4 + length]
 
 
-def _refuse_unknown(proto: pb.Manifest, where: str) -> None:
+def _refuse_unknown(proto: pb.Manifest | pb.ManifestOutline, where: str) -> None:
     unknown = proto.reader_feature_flags & ~READER_FLAGS
     if unknown:
         raise UnsupportedTable(
@@ -233,22 +228,3 @@ def _refuse_unknown(proto: pb.Manifest, where: str) -> None:
         )
     if proto.HasField("fragment_tree"):
         raise UnsupportedTable(f"{where} stores its fragments as a tree, which this version of Pennon does not support")
-
-
-def _fragment(proto: pb.DataFragment, where: str) -> Fragment:
-    # Addresses have 32 bits for either. Larger numbers would only lead to large allocations.
-    if proto.id >= MAX_ROWS or proto.physical_rows > MAX_ROWS:
-        raise DamagedFile(
-            f"manifest {where} has a fragment {proto.id} of {proto.physical_rows} rows, too large for row addresses",
-            "Restore the file, or an older version",
-        )
-    deletion = None
-    if proto.HasField("deletion_file"):
-        d = proto.deletion_file
-        base = d.base_id if d.HasField("base_id") else None
-        deletion = DeletionFile(d.file_type == 1, d.read_version, d.id, d.num_deleted_rows, base)
-    # A negative id marks a column of the file that a newer file replaces.
-    field_files = {f: file.path for file in proto.files for f in file.fields if f >= 0}
-    replaced = any(f < 0 for file in proto.files for f in file.fields)
-    size = sum(file.size_bytes for file in proto.files)
-    return Fragment(proto.id, proto.physical_rows, deletion, field_files, proto.inline_row_ids or None, replaced, size)

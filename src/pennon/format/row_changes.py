@@ -23,7 +23,7 @@ from lance.fragment import FragmentMetadata, RowIdSequence
 from pennon.errors import DamagedTable, UnsupportedTable
 from pennon.format.commit import commit_operation
 from pennon.format.deletion_files import WrittenDeletion, write_full_deletion
-from pennon.format.manifest import DeletionFile
+from pennon.format.fragments import DeletionFile
 from pennon.format.named_files import DATA, delete_unless_named
 from pennon.format.row_ids import RowIds
 from pennon.format.snapshot import Snapshot

@@ -12,7 +12,7 @@ from lance.fragment import RowIdSequence
 
 from pennon.errors import DamagedTable
 from pennon.format.addresses import OFFSET_BITS, Addresses, split_by_fragment
-from pennon.format.manifest import Fragment
+from pennon.format.fragments import Fragment
 from pennon.format.protobuf_wire import fields
 from pennon.format.store import translate_read_errors
 

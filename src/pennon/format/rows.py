@@ -27,8 +27,10 @@ from pennon.format.column_file import open_columns
 from pennon.format.deletions import read_deleted_offsets
 from pennon.format.failures import answering, first_line
 from pennon.format.fragment_reuse_file import check_external
+from pennon.format.fragments import Fragment
 from pennon.format.lance_file import LanceFile
-from pennon.format.manifest import Fragment, Manifest, read_manifest
+from pennon.format.manifest import Manifest
+from pennon.format.opening import arrow_schema, open_dataset
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
 from pennon.format.row_set import RowSet, bitmap_of, offsets_of
 from pennon.format.schema import Column, stored_values
@@ -61,15 +63,28 @@ class ScanSlice:
 class RowReader:
     """The rows of a table at one version. `Snapshot` adds the schema and the versions to it."""
 
-    def __init__(self, location: Location, dataset: lance.LanceDataset) -> None:
-        self.location = location
-        self.dataset = dataset
+    def __init__(self, location: Location, manifest: Manifest, dataset: lance.LanceDataset | None = None) -> None:
+        self.location, self.manifest = location, manifest
         self.store: Store = open_store(location)
-        self.manifest: Manifest = read_manifest(self.store, dataset.version)
+        if dataset is not None:
+            self.dataset = dataset
         self._deleted: dict[int, npt.NDArray[np.uint32]] = {}
         self._row_ids: dict[int, RowIds] = {}
         self._fragments: dict[int, lance.LanceFragment] = {}
         self._column_files: dict[tuple[int, tuple[str, ...]], LanceFile | None] = {}
+
+    @cached_property
+    def dataset(self) -> lance.LanceDataset:
+        """pylance's handle on this version. It is made of the manifest that was read, and not of a file of the same
+        name that may have taken its place."""
+        return open_dataset(self.location, self.manifest.version, self.manifest.outline.SerializeToString())
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the table."""
+        with translate_read_errors(f"the schema of {self.uri}"):
+            found = arrow_schema(self.manifest.outline)
+            return self.dataset.schema if found is None else found
 
     @property
     def uri(self) -> str:
@@ -273,7 +288,7 @@ class RowReader:
             tables = [read() for read in reads]
         except DamagedFile:
             return None  # pylance's scan reports what is wrong with it
-        declared = self._rows.schema
+        declared = self.schema
         schema = pa.schema([declared.field(name) for name in columns], declared.metadata)
         table = pa.concat_tables(tables)
         return pa.Table.from_arrays([table[name] for name in columns], schema=schema)
@@ -283,7 +298,7 @@ class RowReader:
         files, key = self._column_files, (fragment.id, tuple(columns))
         if key not in files:
             ids = {proto.name: proto.id for proto in self.manifest.fields if proto.parent_id < 0}
-            opened = open_columns(self.store, fragment, {name: ids[name] for name in columns}, self._rows.schema)
+            opened = open_columns(self.store, fragment, {name: ids[name] for name in columns}, self.schema)
             if len(files) >= OPEN_COLUMN_FILES:
                 files.pop(next(iter(files)), None)
             files[key] = opened

@@ -9,11 +9,12 @@ from functools import cached_property, lru_cache
 import lance
 import pyarrow as pa
 
-from pennon.errors import DamagedTable, InvalidArgument, PennonError, TableNotFound
-from pennon.format.failures import ARGUMENT, answering, first_line, is_missing, store_failure
+from pennon.format.failures import answering
+from pennon.format.manifest import manifest_paths, read_manifest
+from pennon.format.opening import open_dataset, read_local_manifest
 from pennon.format.rows import RowReader
 from pennon.format.schema import Column, Columns
-from pennon.format.store import Location, translate_panics, translate_read_errors
+from pennon.format.store import Location, open_store
 
 
 class Snapshot(RowReader):
@@ -22,14 +23,13 @@ class Snapshot(RowReader):
     @classmethod
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
         """Raises TableNotFound only if the store answered that there is no table."""
-        try:
-            with translate_panics(f"the table at {location.shown}"):
-                dataset = lance.dataset(location.uri, version=version, storage_options=location.storage_options)
-        except PennonError:
-            raise
-        except (ValueError, OSError, RuntimeError) as error:
-            raise _not_opened(location, version, error) from error
-        return cls(location, dataset)
+        manifest = read_local_manifest(location, version)
+        return cls.of(location, open_dataset(location, version)) if manifest is None else cls(location, manifest)
+
+    @classmethod
+    def of(cls, location: Location, dataset: lance.LanceDataset) -> Snapshot:
+        """The version that pylance has opened."""
+        return cls(location, read_manifest(open_store(location), dataset.version), dataset)
 
     def pin(self) -> Pin:
         return Pin(self.location, self.version, secrets.token_hex(8))
@@ -37,18 +37,14 @@ class Snapshot(RowReader):
     def latest(self) -> Snapshot:
         """The newest version of the same table; this object if it is the newest."""
         with answering(f"the newest version of {self.uri}"):
-            newest = self.dataset.latest_version
+            newest = max(manifest_paths(self.store), default=0) if self.store.is_local else 0
+            if newest < self.version:  # not listed, or listed in part
+                newest = self.dataset.latest_version
         return self if newest == self.version else Snapshot.open(self.location, newest)
 
     @property
     def version(self) -> int:
         return self.manifest.version
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema of the table."""
-        with translate_read_errors(f"the schema of {self.uri}"):
-            return self.dataset.schema
 
     @cached_property
     def columns(self) -> Columns:
@@ -62,8 +58,7 @@ class Snapshot(RowReader):
     @cached_property
     def config(self) -> dict[str, str]:
         """The configuration of the table: texts by key, of any writer."""
-        with translate_read_errors(f"the configuration of {self.uri}"):
-            return dict(self.dataset.config())
+        return dict(self.manifest.outline.config)
 
     @cached_property
     def storage_version(self) -> str:
@@ -92,17 +87,3 @@ class Pin:
 @lru_cache(maxsize=4)
 def _open_pin(pin: Pin) -> Snapshot:
     return Snapshot.open(pin.location, pin.version)
-
-
-def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:
-    """The error for a failed attempt to open a table."""
-    what = f"{f'version {version} of the table' if version else 'a Lance table'} at {location.shown}"
-    problem = f"cannot open {what}: {first_line(error)}"
-    if is_missing(error):
-        return TableNotFound(problem, "Check the address and the version")
-    failure = store_failure(error, what)
-    if failure is not None:
-        return failure
-    if str(error).startswith(ARGUMENT):
-        return InvalidArgument(problem, "Check the address")
-    return DamagedTable(problem, "Restore the manifest, or open an older version")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,13 @@ class Bounds:
     @classmethod
     def of(cls, condition: ColumnRanges) -> Bounds:
         """Of a condition; single values that were given as an array are used as they are."""
+        known = condition.prepared.get("bounds")
+        if known is None:
+            known = condition.prepared["bounds"] = cls._of(condition)
+        return known
+
+    @classmethod
+    def _of(cls, condition: ColumnRanges) -> Bounds:
         if condition.values is None:
             return cls(condition.intervals, condition.type)
         bounds = cls((), condition.type)
@@ -38,6 +46,13 @@ class Bounds:
         bounds._lows = SearchKeys.of_array(condition.values, right=False)
         bounds._highs = SearchKeys.of_array(condition.values, right=True)
         return bounds
+
+    @cached_property
+    def outermost(self) -> tuple[int | None, int | None]:
+        """The keys of the lowest and of the highest end; None if that is open, or values have no keys."""
+        lows, highs = self._lows.keys, self._highs.keys
+        low = None if self._open_low or lows is None or not len(lows) else int(lows[0])
+        return low, None if self._open_high or highs is None or not len(highs) else int(highs[-1])
 
     def starts(self, values: SortedValues, first: int = 0, last: int | None = None) -> Positions:
         """The number of values before each of the intervals [first, last)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 
@@ -54,6 +55,11 @@ class ColumnRanges:
             )
             for low, high in zip(lows, highs, strict=True)
         )
+
+    @cached_property
+    def prepared(self) -> dict[str, Any]:
+        """What searches have worked out for the condition, to be used again for all segments of an index."""
+        return {}
 
     @property
     def values(self) -> pa.Array | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Generator, Hashable
-from contextlib import contextmanager
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from types import TracebackType
 from typing import Any, cast
 
 from pyroaring import BitMap
@@ -71,15 +71,21 @@ class UnusableSegment(Exception):
         self.usable, self.error = usable, error
 
 
-@contextmanager
-def attributing_errors(usable: UsableSegment) -> Generator[None]:
+class attributing_errors:  # noqa: N801 - a context manager of the standard library's kind, entered for every segment
     """Name the segment that a file which cannot be used belongs to."""
-    try:
-        yield
-    except DamagedTable:
-        raise  # a scan in place of the index would meet it too
-    except (DamagedFile, UnsupportedTable) as error:
-        raise UnusableSegment(usable, error) from error
+
+    __slots__ = ("_usable",)
+
+    def __init__(self, usable: UsableSegment) -> None:
+        self._usable = usable
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        # A damaged table is not the segment's fault: a scan in place of the index would meet it too.
+        if isinstance(error, DamagedFile | UnsupportedTable) and not isinstance(error, DamagedTable):
+            raise UnusableSegment(self._usable, error) from error
 
 
 @dataclass
@@ -143,6 +149,8 @@ class Catalog:
     def search(self, usable: UsableSegment, condition: Condition) -> RowSet:
         """The live, covered rows that a segment finds for a condition; every fragment's rows are listed."""
         found = self.open_filter(usable).search(condition)
+        if not found.by_fragment:
+            return found
         stable = self.snapshot.manifest.has_stable_row_ids
         if not usable.kind.stores_addresses(usable.segment.index_version, stable):
             try:

@@ -58,7 +58,7 @@ def commit_deferred(base: Snapshot, rewritten: Sequence[Rewritten]) -> Snapshot:
         _native.Compaction.commit(handle, results, {"defer_index_remap": True})
     except (OSError, ValueError, RuntimeError) as error:
         raise_conflict(base, error)
-    return Snapshot(base.location, handle)
+    return Snapshot.of(base.location, handle)
 
 
 def commit_dropping(base: Snapshot, rewritten: Sequence[Rewritten]) -> Snapshot:

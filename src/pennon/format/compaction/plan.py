@@ -10,7 +10,7 @@ from lance.fragment import FragmentMetadata
 from pyroaring import BitMap
 
 from pennon.format.compaction.options import CompactionOptions
-from pennon.format.manifest import DeletionFile, Fragment
+from pennon.format.fragments import DeletionFile, Fragment
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import translate_read_errors
 

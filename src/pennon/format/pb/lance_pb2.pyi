@@ -194,6 +194,48 @@ class Manifest(_message.Message):
     fragment_tree: bytes
     def __init__(self, fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., index_section: _Optional[int] = ..., reader_feature_flags: _Optional[int] = ..., writer_feature_flags: _Optional[int] = ..., max_fragment_id: _Optional[int] = ..., transaction_file: _Optional[str] = ..., writer_version: _Optional[_Union[WriterVersion, _Mapping]] = ..., next_row_id: _Optional[int] = ..., config: _Optional[_Mapping[str, str]] = ..., base_paths: _Optional[_Iterable[_Union[BasePath, _Mapping]]] = ..., branch: _Optional[str] = ..., fragment_tree: _Optional[bytes] = ...) -> None: ...
 
+class ManifestOutline(_message.Message):
+    __slots__ = ("fields", "fragments", "version", "schema_metadata", "index_section", "reader_feature_flags", "writer_feature_flags", "max_fragment_id", "next_row_id", "config", "base_paths", "fragment_tree")
+    class SchemaMetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class ConfigEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_METADATA_FIELD_NUMBER: _ClassVar[int]
+    INDEX_SECTION_FIELD_NUMBER: _ClassVar[int]
+    READER_FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FEATURE_FLAGS_FIELD_NUMBER: _ClassVar[int]
+    MAX_FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ROW_ID_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    BASE_PATHS_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENT_TREE_FIELD_NUMBER: _ClassVar[int]
+    fields: _containers.RepeatedCompositeFieldContainer[Field]
+    fragments: _containers.RepeatedScalarFieldContainer[bytes]
+    version: int
+    schema_metadata: _containers.ScalarMap[str, bytes]
+    index_section: int
+    reader_feature_flags: int
+    writer_feature_flags: int
+    max_fragment_id: int
+    next_row_id: int
+    config: _containers.ScalarMap[str, str]
+    base_paths: _containers.RepeatedCompositeFieldContainer[BasePath]
+    fragment_tree: bytes
+    def __init__(self, fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., fragments: _Optional[_Iterable[bytes]] = ..., version: _Optional[int] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ..., index_section: _Optional[int] = ..., reader_feature_flags: _Optional[int] = ..., writer_feature_flags: _Optional[int] = ..., max_fragment_id: _Optional[int] = ..., next_row_id: _Optional[int] = ..., config: _Optional[_Mapping[str, str]] = ..., base_paths: _Optional[_Iterable[_Union[BasePath, _Mapping]]] = ..., fragment_tree: _Optional[bytes] = ...) -> None: ...
+
 class FragmentDigest(_message.Message):
     __slots__ = ("id", "physical_rows", "num_deleted_rows")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -265,6 +307,24 @@ class FragmentReuseDetails(_message.Message):
     inline: FragmentReuseContent
     external: ExternalFile
     def __init__(self, inline: _Optional[_Union[FragmentReuseContent, _Mapping]] = ..., external: _Optional[_Union[ExternalFile, _Mapping]] = ...) -> None: ...
+
+class ColumnMetadata(_message.Message):
+    __slots__ = ("pages", "buffer_offsets", "buffer_sizes")
+    PAGES_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_SIZES_FIELD_NUMBER: _ClassVar[int]
+    pages: _containers.RepeatedCompositeFieldContainer[PageMetadata]
+    buffer_offsets: _containers.RepeatedScalarFieldContainer[int]
+    buffer_sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, pages: _Optional[_Iterable[_Union[PageMetadata, _Mapping]]] = ..., buffer_offsets: _Optional[_Iterable[int]] = ..., buffer_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PageMetadata(_message.Message):
+    __slots__ = ("buffer_offsets", "buffer_sizes")
+    BUFFER_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_SIZES_FIELD_NUMBER: _ClassVar[int]
+    buffer_offsets: _containers.RepeatedScalarFieldContainer[int]
+    buffer_sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, buffer_offsets: _Optional[_Iterable[int]] = ..., buffer_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class IVF(_message.Message):
     __slots__ = ("centroids", "offsets", "lengths", "centroids_tensor", "loss")

@@ -27,7 +27,7 @@ from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Store
 from pennon.index.bounds import Bounds, Positions
 from pennon.index.checksums import Digester, Digests, digests_of
-from pennon.index.value_order import Side, SortedValues, is_sorted
+from pennon.index.value_order import Side, SortedValues, fixed_keys, is_sorted
 
 LOOKUP_FILE = "page_lookup.lance"
 PLAIN_PAGE_FILE = "page_data.lance"
@@ -106,6 +106,20 @@ class PageLookup:
             mins = pa.concat_arrays([maxs.slice(0, 1), mins.slice(1)])
         return first, SortedValues(mins), SortedValues(maxs)
 
+    @cached_property
+    def _outermost(self) -> tuple[int, int] | None:
+        """The keys of the smallest and of the largest value; None if one of them is unknown, or values have no keys."""
+        first, mins, maxs = self._values
+        if not len(mins) or not self.mins[first].is_valid or mins.keys is None or maxs.keys is None:
+            return None
+        return int(mins.keys[0]), int(maxs.keys[-1])
+
+    def is_outside(self, bounds: Bounds) -> bool:
+        """Whether all intervals end before the first value, or start after the last one. An index of many segments is
+        asked this of each, so it is cheap; False may be wrong."""
+        own, (low, high) = self._outermost, bounds.outermost
+        return own is not None and ((high is not None and high < own[0]) or (low is not None and low > own[1]))
+
     def pages_with_values(self, bounds: Bounds) -> tuple[Positions, Positions]:
         """For each interval the run of pages [start, stop) that may contain its values."""
         first, mins, maxs = self._values
@@ -179,17 +193,21 @@ def _ascending(mins: pa.Array, maxs: pa.Array, mixed: int) -> bool:
     if len(mins) != len(paired):
         return False
     n = len(mins)
+    lows, highs, before = fixed_keys(mins), fixed_keys(paired), fixed_keys(maxs.slice(0, mixed))
+    if lows is not None and highs is not None and before is not None:
+        return bool((lows <= highs).all() and (highs[:-1] <= lows[1:]).all() and (before <= lows[:mixed]).all())
     woven = pa.concat_arrays([mins, paired]).take(pa.array(np.arange(2 * n).reshape(2, n).T.reshape(-1)))
     return is_sorted(pa.concat_arrays([maxs.slice(0, mixed), woven]))
 
 
 def read_lookup(file: LanceFile, value_type: pa.DataType) -> PageLookup:
     where = file.where
-    if len(file.schema) < 4 or file.schema.field(0).type != value_type or file.schema.field(1).type != value_type:
+    types = file.schema.types
+    if len(types) < 4 or types[0] != value_type or types[1] != value_type:
         raise DamagedFile(f"{where} does not hold values of the column's type {value_type}", "Rebuild the index")
-    if file.schema.field(2).type != pa.uint32() or file.schema.field(3).type != pa.uint32():
+    if types[2] != pa.uint32() or types[3] != pa.uint32():
         raise DamagedFile(f"{where} does not have the columns of a page lookup", "Rebuild the index")
-    table = file.read().combine_chunks()
+    table = file.read()
     mins, maxs, null_counts, page_idx = (_flat(table.column(i)) for i in range(4))
     if null_counts.null_count or page_idx.null_count:
         raise DamagedFile(f"{where} has NULLs in its numbers", "Rebuild the index")

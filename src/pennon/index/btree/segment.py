@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,8 @@ from pennon.index.value_order import SortedValues, is_sorted, same_value
 READ_PAGES = 256
 
 REMEDY = "Rebuild the index"
+NOTHING, NO_ROWS = Estimate(0, 0), RowSet.none()
+NO_PAGES = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,12 @@ class _Query:
     bounds: Bounds
     starts: Positions
     stops: Positions
+    is_outside: bool = False
+
+    @cached_property
+    def is_nowhere(self) -> bool:
+        """Whether no page may contain any of it."""
+        return not self.condition.nulls and (self.is_outside or bool((self.stops <= self.starts).all()))
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """The pages of all intervals as disjoint ascending runs."""
@@ -91,8 +100,10 @@ class BTreeSegment:
         self.lookup: PageLookup = cache.get_or_load((*self._key, "lookup"), self._load_lookup)
 
     def search(self, condition: Condition) -> RowSet:
-        found: list[Addresses] = []
         query = self._query(condition)
+        if query.is_nowhere:
+            return NO_ROWS
+        found: list[Addresses] = []
         if query.condition.nulls:
             for _, page in self._pages(*self.lookup.pages_with_nulls()):
                 found.append(page.null_ids)
@@ -114,6 +125,7 @@ class BTreeSegment:
             batch_pages, gap = pages_of(size, rows, self.lookup.batch_size)
             for window in search.windows(file, gap):
                 opened = self._page_file(file)
+                self._check_types(opened.schema, opened.where)
                 for positions, ids in search.read(window, opened, batch_pages):
                     if self._reuse is not None:
                         ids, alive = self._reuse.remap(ids)
@@ -124,6 +136,8 @@ class BTreeSegment:
     def estimate(self, condition: Condition) -> Estimate:
         """What a search would read, computed from the lookup alone."""
         query = self._query(condition)
+        if query.is_nowhere:
+            return NOTHING
         size = self.lookup.batch_size
         pages = sum(stop - start for start, stop in query.runs())
         # About half of the first and of the last page of an interval is outside; points share their page.
@@ -165,7 +179,9 @@ class BTreeSegment:
             if not isinstance(condition, ColumnRanges):
                 raise TypeError(f"a B-tree answers ranges of values only, not {type(condition).__name__}")
             bounds = Bounds.of(condition)
-            self._last = last = _Query(condition, bounds, *self.lookup.pages_with_values(bounds))
+            outside = self.lookup.is_outside(bounds)
+            found = (NO_PAGES, NO_PAGES) if outside else self.lookup.pages_with_values(bounds)
+            self._last = last = _Query(condition, bounds, *found, outside)
         return last
 
     def _pages(self, start: int, stop: int) -> Iterator[tuple[int, Page]]:
@@ -187,6 +203,7 @@ class BTreeSegment:
         first_row = (start - file.first_page) * size
         last_row = min((stop - file.first_page) * size, opened.num_rows)
         table = opened.read(first_row, last_row - first_row)
+        self._check_types(table.schema, opened.where)
         values, stored_ids = _flat(table.column(0)), _flat(table.column(1))
         if stored_ids.null_count:
             raise DamagedFile(f"{opened.where} has rows without ids", REMEDY)
@@ -226,16 +243,12 @@ class BTreeSegment:
     def _file(self, name: str) -> LanceFile:
         if name not in self._files:
             path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)
-            opened = LanceFile(self._store, path, size)
-            if name != LOOKUP_FILE:
-                self._check_page_file(opened)
-            self._files[name] = opened
+            self._files[name] = LanceFile(self._store, path, size)
         return self._files[name]
 
-    def _check_page_file(self, file: LanceFile) -> None:
-        types = [field.type for field in file.schema]
-        if types[:2] != [self._type, pa.uint64()]:
-            raise DamagedFile(f"{file.where} does not hold (value, id) rows of type {self._type}", REMEDY)
+    def _check_types(self, schema: pa.Schema, where: str) -> None:
+        if schema.types[:2] != [self._type, pa.uint64()]:
+            raise DamagedFile(f"{where} does not hold (value, id) rows of type {self._type}", REMEDY)
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:

@@ -19,8 +19,8 @@ from pyroaring import BitMap
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, read_address_bitmap
 from pennon.format.fragment_reuse_file import read_content
+from pennon.format.fragments import MAX_ROWS, Fragment
 from pennon.format.index_metadata import IndexSegment
-from pennon.format.manifest import MAX_ROWS, Fragment
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store

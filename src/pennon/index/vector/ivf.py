@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
@@ -96,6 +97,12 @@ class Ivf(Model):
         distances = np.take_along_axis(scores, ids, axis=1) + rest[:, None]
         order = np.argsort(distances, axis=1, kind="stable")
         return np.take_along_axis(ids, order, axis=1), np.take_along_axis(distances, order, axis=1)
+
+    @cached_property
+    def fingerprint(self) -> tuple[Metric, bytes]:
+        """Equal for models that rank partitions alike."""
+        content = np.ascontiguousarray(self.centroids)
+        return self.metric, blake2b(content.view(np.uint8).data, person=str(content.dtype).encode()).digest()
 
     @cached_property
     def _finite(self) -> Mask:

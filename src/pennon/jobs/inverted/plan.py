@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
-from pennon.format.manifest import Fragment
+from pennon.format.fragments import Fragment
 from pennon.format.rows import SCAN_BATCH, ScanSlice
 from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot

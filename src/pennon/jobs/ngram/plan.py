@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pennon.display import Displayed
 from pennon.errors import UnsupportedColumn
-from pennon.format.manifest import Fragment
+from pennon.format.fragments import Fragment
 from pennon.format.rows import ScanSlice
 from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot

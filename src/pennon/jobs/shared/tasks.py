@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from pennon.errors import InvalidArgument
-from pennon.format.manifest import Fragment
+from pennon.format.fragments import Fragment
 from pennon.format.rows import ScanSlice
 from pennon.format.snapshot import Snapshot
 

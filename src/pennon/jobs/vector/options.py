@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.errors import InvalidArgument, UnsupportedColumn
-from pennon.format.manifest import Fragment
+from pennon.format.fragments import Fragment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
 from pennon.index.vector.kind import VECTOR

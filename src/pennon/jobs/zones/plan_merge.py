@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap, FrozenBitMap
 
+from pennon.format.fragments import Fragment
 from pennon.format.index_metadata import IndexSegment
-from pennon.format.manifest import Fragment
 from pennon.format.rows import ScanSlice
 from pennon.format.schema import Column
 from pennon.format.snapshot import Pin, Snapshot

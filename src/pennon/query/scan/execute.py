@@ -199,8 +199,11 @@ def filter_errors(sql: str | None, expressions: tuple[tuple[str, str], ...] | No
     try:
         with translate_panics("the rows of the table"):
             yield
-    except PennonError:
+    except (PennonError, NotImplementedError):
         raise
+    except RuntimeError:  # a task of pylance that panicked
+        with translate_read_errors("the rows of the table"):
+            raise
     except (ValueError, OSError, pa.ArrowException) as error:
         text = str(error)
         mistaken = USER_MISTAKE in text or (not is_damage(error) and any(word in text for word in _FILTER_WORDS))

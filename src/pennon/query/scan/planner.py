@@ -216,7 +216,9 @@ class Planner:
             total = Estimate(0, 0)
             for usable in candidate.segments:
                 with attributing_errors(usable):
-                    total += self.catalog.open_filter(usable).estimate(candidate.condition)
+                    estimate = self.catalog.open_filter(usable).estimate(candidate.condition)
+                if estimate.pages or estimate.rows:
+                    total += estimate
             self._estimates[candidate] = total
         return self._estimates[candidate]
 
@@ -258,7 +260,9 @@ class Planner:
             found = RowSet.none()
             for usable in candidate.segments:
                 with attributing_errors(usable):
-                    found = found | self.catalog.search(usable, candidate.condition)
+                    more = self.catalog.search(usable, candidate.condition)
+                if more.by_fragment:
+                    found = found | more
             self._found[candidate] = found
         return self._found[candidate]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -94,7 +94,9 @@ def nearest_indexed(source: Source, queries: Vectors, how: Probing, traces: Sequ
     segments = [
         _SegmentSearch(segment, queries, how, trace) for segment, trace in zip(source.segments, traces, strict=True)
     ]
-    best = Neighbors.merged([segment.first() for segment in segments], how.wanted)
+    # Segments that were built alike share their model: partitions are ranked once for all of them.
+    ranked: dict[Hashable, Positions] | None = {} if len(segments) > 1 else None
+    best = Neighbors.merged([segment.first(ranked) for segment in segments], how.wanted)
     while True:
         short = best.counts < how.k
         further = [found for segment in segments if (found := segment.further(short)) is not None]
@@ -149,9 +151,15 @@ class _SegmentSearch:
         self._scored = np.zeros(len(queries), dtype=np.int64)
         self._counts = np.zeros(segment.opened.files.ivf.num_partitions, dtype=np.int64)
 
-    def first(self) -> Neighbors:
+    def first(self, ranked: dict[Hashable, Positions] | None) -> Neighbors:
         self._probed = self._how.first_of(self._segment)
-        self._first = self.rank(self._probed)
+        if ranked is None:
+            self._first = self.rank(self._probed)
+        else:
+            key = self._opened.files.ivf.fingerprint, self._probed
+            if key not in ranked:
+                ranked[key] = self.rank(self._probed)
+            self._first = ranked[key]
         return self._step(self._first)
 
     def further(self, short: Mask) -> tuple[Positions, Neighbors] | None:

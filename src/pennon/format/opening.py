@@ -1,0 +1,73 @@
+"""Opens a version of a table: by its manifest alone where that is on this machine, else by pylance.
+
+pylance reads and keeps the manifest as well, and lists the versions. Counting rows by an index needs none of that, so a
+handle of pylance is opened when rows are read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+import lance
+import pyarrow as pa
+from lance.schema import LanceSchema
+
+from pennon.errors import DamagedTable, InvalidArgument, PennonError, TableNotFound
+from pennon.format.failures import ARGUMENT, first_line, is_missing, store_failure
+from pennon.format.manifest import VERSIONS, Manifest, read_manifest
+from pennon.format.pb import lance_pb2 as pb
+from pennon.format.store import Location, open_store, translate_panics
+
+
+def read_local_manifest(location: Location, version: int | None = None) -> Manifest | None:
+    """The manifest of a version, by default the newest; None if the table is in an object store, where pylance finds
+    the newest in fewer requests, and where anything is wrong, which pylance reports."""
+    root = location.local_root
+    if root is None or not os.path.isdir(os.path.join(root, VERSIONS)):  # noqa: PTH112, PTH118
+        return None
+    try:
+        manifest = read_manifest(open_store(location), version)
+    except (PennonError, OSError):
+        return None
+    return None if manifest.is_doubtful else manifest
+
+
+def open_dataset(location: Location, version: int | None = None, manifest: bytes | None = None) -> lance.LanceDataset:
+    """pylance's handle on a version, by default the newest. With the manifest of the version, that is not read again.
+
+    Raises TableNotFound only if the store answered that there is no table.
+    """
+    try:
+        with translate_panics(f"the table at {location.shown}"):
+            return lance.LanceDataset(
+                location.uri, version, storage_options=location.storage_options, serialized_manifest=manifest
+            )
+    except PennonError:
+        raise
+    except (ValueError, OSError, RuntimeError) as error:
+        raise _not_opened(location, version, error) from error
+
+
+def arrow_schema(outline: pb.ManifestOutline) -> pa.Schema | None:
+    """The schema of a manifest, as pylance translates it; None if one of its types is Lance's own, such as JSON, which
+    only a handle of pylance shows as Arrow's."""
+    protos = [proto.SerializeToString() for proto in outline.fields]
+    if any(b"lance" in proto for proto in protos):
+        return None
+    metadata = json.dumps({key: list(value) for key, value in outline.schema_metadata.items()})
+    return LanceSchema._from_protos(metadata, *protos).to_pyarrow()  # pyright: ignore[reportPrivateUsage]
+
+
+def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:
+    """The error for a failed attempt to open a table."""
+    what = f"{f'version {version} of the table' if version else 'a Lance table'} at {location.shown}"
+    problem = f"cannot open {what}: {first_line(error)}"
+    if is_missing(error):
+        return TableNotFound(problem, "Check the address and the version")
+    failure = store_failure(error, what)
+    if failure is not None:
+        return failure
+    if str(error).startswith(ARGUMENT):
+        return InvalidArgument(problem, "Check the address")
+    return DamagedTable(problem, "Restore the manifest, or open an older version")
