@@ -16,7 +16,7 @@ from pyroaring import BitMap
 import pennon
 from pennon.errors import DamagedIndexWarning
 from pennon.index.cache import SHARED_CACHE
-from pennon.index.checksums import Digester, digests_of
+from pennon.index.checksums import Digester, digests_of, digests_of_runs
 from tests.hostile.mutations import record_size
 from tests.hostile.victims import KINDS, OPTIONS, rows, stock_rows
 from tests.support.forged_files import Opened, read, write
@@ -76,6 +76,17 @@ def test_empty_runs_have_digests_too() -> None:
     assert len(found) == 5
     assert found[[0, 2, 4]].tolist() == [0, 0, 0]
     assert found[1] == digests_of([values.slice(0, 4)], [4])[0]
+
+
+@pytest.mark.parametrize("lengths", [[0, 4, 0, 6, 0], [10], [0, 0], [], [1, 5000, 0, 3000]])
+def test_many_runs_at_once_have_the_digests_of_each(lengths: list[int]) -> None:
+    rng, rows = np.random.default_rng(3), sum(lengths)
+    ids = pa.array(rng.integers(0, 2**64, rows, dtype=np.uint64))
+    codes = pa.FixedSizeListArray.from_arrays(pa.array(rng.integers(0, 256, 16 * rows).astype(np.uint8)), 16)
+    found = digests_of_runs([ids, codes], lengths)
+    assert found is not None
+    np.testing.assert_array_equal(found, digests_of([ids, codes], lengths))
+    assert digests_of_runs([ids, codes], [*lengths, 1]) is None
 
 
 @pytest.mark.parametrize("ranges", [1, 3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from pennon.index import sorting, value_order
 from pennon.index.btree.boundaries import boundaries_from_sample
 from pennon.index.btree.pages import Run, gather_run, sort_all, sort_or_merge, sort_run
-from pennon.index.sorting import Buckets, kernels, order_of_keys, order_of_strings
+from pennon.index.sorting import MERGED_PARTS, Buckets, kernels, merged_rows, order_of_keys, order_of_strings
 from pennon.index.value_order import argsort, byte_layout, is_sorted
 from pennon.index.word_keys import values_of, word_keys
 
@@ -68,6 +69,25 @@ def test_keys_are_sorted_and_equal_ones_keep_their_order(name: str, rng: Rng) ->
     pieces = list(buckets.sorted_rows(1000))
     assert np.array_equal(np.concatenate([some for some, _ in pieces]), keys[wanted])
     assert np.array_equal(np.concatenate([some for _, some in pieces]), ids[wanted])
+
+
+@pytest.mark.parametrize("name", KEYS)
+@pytest.mark.parametrize("cuts", [(ROWS // 2,), (1, 2, 3), (0, 0, 9, ROWS - 1, ROWS), tuple(range(0, ROWS, 4999))])
+def test_sorted_parts_are_merged_and_equal_keys_keep_their_order(name: str, cuts: tuple[int, ...], rng: Rng) -> None:
+    keys, ids = KEYS[name](rng), np.arange(ROWS, dtype=np.uint64)
+    kernels(1 << 20)
+    edges = [0, *cuts, ROWS]
+    orders = [np.argsort(keys[a:b], kind="stable") + a for a, b in pairwise(edges)]
+    merged = merged_rows([(keys[order], ids[order]) for order in orders])
+    assert merged is not None
+    wanted = np.argsort(keys, kind="stable")
+    assert np.array_equal(merged[0], keys[wanted])
+    assert np.array_equal(merged[1], ids[wanted])
+
+
+def test_many_parts_are_sorted_instead(rng: Rng) -> None:
+    keys = np.sort(KEYS["random"](rng))
+    assert merged_rows([(keys, keys)] * (MERGED_PARTS + 1)) is None
 
 
 @pytest.mark.parametrize("name", STRINGS)

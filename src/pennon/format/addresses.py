@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +13,14 @@ from pyroaring import BitMap, BitMap64
 from pennon.errors import DamagedFile
 
 Addresses = npt.NDArray[np.uint64]
+Unsigned = TypeVar("Unsigned", np.uint32, np.uint64)
 
 OFFSET_BITS = np.uint64(32)
 OFFSET_MASK = np.uint64(0xFFFF_FFFF)
 # From this many addresses on, flags pay off, if they are at most this many for an address.
 MANY, FLAGS_PER_ADDRESS = 2048, 32
+# Up to this many addresses, it is faster to look at each than to search for the first of each fragment.
+FEW = 1 << 12
 
 
 def fragment_of(addresses: Addresses) -> npt.NDArray[np.uint32]:
@@ -27,7 +31,7 @@ def offset_of(addresses: Addresses) -> npt.NDArray[np.uint32]:
     return (addresses & OFFSET_MASK).astype(np.uint32)
 
 
-def sorted_unique(addresses: Addresses) -> Addresses:
+def sorted_unique(addresses: npt.NDArray[Unsigned]) -> npt.NDArray[Unsigned]:
     """Ascending, each once. numpy's unique hashes first, which is many times slower on millions of addresses."""
     if len(addresses) < 2:
         return addresses
@@ -61,6 +65,11 @@ def contains(ascending: Addresses, addresses: Addresses) -> npt.NDArray[np.bool_
 
 def fragment_bounds(addresses: Addresses) -> dict[int, tuple[int, int]]:
     """Fragment id -> start and stop of its addresses in an ascending array."""
+    if 0 < len(addresses) <= FEW:
+        fragments = fragment_of(addresses)
+        edges = (np.flatnonzero(fragments[1:] != fragments[:-1]) + 1).tolist()
+        firsts = [0, *edges]
+        return dict(zip(fragments[firsts].tolist(), zip(firsts, [*edges, len(addresses)], strict=True), strict=True))
     bounds: dict[int, tuple[int, int]] = {}
     start = 0
     while start < len(addresses):
@@ -74,7 +83,8 @@ def fragment_bounds(addresses: Addresses) -> dict[int, tuple[int, int]]:
 
 def split_by_fragment(addresses: Addresses) -> dict[int, npt.NDArray[np.uint32]]:
     """Ascending addresses as fragment id -> ascending offsets."""
-    return {f: offset_of(addresses[a:b]) for f, (a, b) in fragment_bounds(addresses).items()}
+    offsets = offset_of(addresses)
+    return {f: offsets[a:b] for f, (a, b) in fragment_bounds(addresses).items()}
 
 
 def read_fragment_bitmap(content: bytes, where: str) -> BitMap:

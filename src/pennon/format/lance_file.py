@@ -152,7 +152,22 @@ class LanceFile:
 
     def _read(self, start: int, count: int) -> pa.Table:
         with _Damage(self.where):
-            table = self._results(start, count, min(count, READ_BATCH)).to_table()
+            results = self._results(start, count, min(count, READ_BATCH))
+        return self._finish_read(results, count)
+
+    def begin_read(self, start: int, count: int) -> Callable[[], pa.Table]:
+        """Start to read rows, and return what waits for them. pylance reads several files at once, if all have begun.
+        Not for files with a copy in the disk cache, which may have to be read twice."""
+        _count(reads=1, rows=count)
+        if count == 0:
+            return self.schema.empty_table
+        with _Damage(self.where):
+            results = self._results(start, count, min(count, READ_BATCH))
+        return lambda: self._finish_read(results, count)
+
+    def _finish_read(self, results: ReaderResults, count: int) -> pa.Table:
+        with _Damage(self.where):
+            table = results.to_table()
         if table.num_rows != count:
             raise DamagedFile(f"{self.where} returned {table.num_rows} of {count} requested rows")
         return table

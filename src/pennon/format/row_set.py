@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from pennon.format.addresses import OFFSET_BITS, Addresses, fragment_bounds, offset_of
+from pennon.format.addresses import OFFSET_BITS, Addresses, split_by_fragment
 
 Offsets = npt.NDArray[np.uint32]
 
@@ -29,8 +29,7 @@ class RowSet:
     @classmethod
     def of_addresses(cls, ascending: Addresses) -> RowSet:
         """The set of ascending addresses, which may repeat."""
-        bounds = fragment_bounds(ascending).items()
-        return cls({fragment: bitmap_of(offset_of(ascending[a:b])) for fragment, (a, b) in bounds})
+        return cls({fragment: bitmap_of(offsets) for fragment, offsets in split_by_fragment(ascending).items()})
 
     @classmethod
     def none(cls) -> RowSet:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -275,18 +275,19 @@ class RowReader:
         Files of an object store are left to pylance, which has their metadata in its cache."""
         if part.limit is None or not self.store.is_local or self.manifest.base_paths:
             return None
-        tables: list[pa.Table] = []
+        reads: list[Callable[[], pa.Table]] = []
         start, left = part.offset, part.limit
-        for fragment in map(self.manifest.fragments.__getitem__, part.fragments):
-            count = min(left, fragment.physical_rows - start)
-            try:
+        try:
+            for fragment in map(self.manifest.fragments.__getitem__, part.fragments):
+                count = min(left, fragment.physical_rows - start)
                 file = None if fragment.deletion_file else self._column_file(fragment, columns)
                 if file is None:
                     return None
-                tables.append(file.read(start, count))
-            except DamagedFile:
-                return None  # pylance's scan reports what is wrong with it
-            start, left = 0, left - count
+                reads.append(file.begin_read(start, count))
+                start, left = 0, left - count
+            tables = [read() for read in reads]
+        except DamagedFile:
+            return None  # pylance's scan reports what is wrong with it
         declared = self.schema
         schema = pa.schema([declared.field(name) for name in columns], declared.metadata)
         table = pa.concat_tables(tables)

@@ -103,7 +103,7 @@ class HasLabels:
     exact: bool = True
 
     def __hash__(self) -> int:
-        return hash((self.column, len(self.labels), str(self.labels[:1]), self.every, self.negated))
+        return hash((self.column, len(self.labels), self.every, self.negated))
 
     def __str__(self) -> str:
         labels = ", ".join("NULL" if label is None else str(label) for label in self.labels[:4])
@@ -122,6 +122,9 @@ class ContainsText:
     pieces: tuple[str, ...]
     any_case: bool = False
     exact: bool = False
+
+    def __hash__(self) -> int:  # Without the type, whose hash takes longer than to look up the condition.
+        return hash((self.column, self.pieces, self.any_case))
 
     def __str__(self) -> str:
         pieces = ", ".join(repr(piece) for piece in self.pieces[:4])

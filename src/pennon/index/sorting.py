@@ -21,6 +21,8 @@ WORTH_CALLING = 1 << 12
 # About the rows of a bucket, which fit the cache of a core twice, and the most bits of the number of a bucket.
 BUCKET_ROWS = 1 << 14
 BUCKET_BITS = 10
+# The most sorted parts that are merged: each doubling of their number takes another pass over the rows.
+MERGED_PARTS = 64
 
 # Bytes of strings that follow one another, and the offset of each, and of the end.
 Strings = tuple[Bytes, Int64s]
@@ -79,6 +81,19 @@ class Buckets:
             keys, ids = np.empty(count, dtype=np.uint64), np.empty(count, dtype=np.uint64)
             self._radix.sort_buckets(self.pairs, self.spare, self.starts, first, last, self.counts, keys, ids)
             yield keys, ids
+
+
+def merged_rows(parts: Sequence[tuple[UInt64s, UInt64s]]) -> tuple[UInt64s, UInt64s] | None:
+    """Keys and ids of sorted parts in order; None if the rows are to be sorted instead."""
+    starts = np.cumsum([0, *(len(keys) for keys, _ in parts)])
+    if len(parts) > MERGED_PARTS or kernels(int(starts[-1])) is None:
+        return None
+    from pennon.index import merge_kernels  # noqa: PLC0415
+
+    keys, ids = np.concatenate([keys for keys, _ in parts]), np.concatenate([ids for _, ids in parts])
+    spare_keys, spare_ids = np.empty_like(keys), np.empty_like(ids)
+    away = merge_kernels.merge_parts(keys, ids, starts, spare_keys, spare_ids)
+    return (spare_keys, spare_ids) if away else (keys, ids)
 
 
 def order_of_keys(keys: UInt64s) -> Int64s | None:

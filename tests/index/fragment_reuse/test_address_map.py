@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap64
 
+from pennon.index.fragment_reuse import address_map
 from pennon.index.fragment_reuse.address_map import CHUNK, AddressMap, surviving_runs
 
 
@@ -59,12 +62,20 @@ def test_maps_joined_say_what_they_say_one_after_another(
     asked = np.array(list(now), dtype=np.uint64)
     found, alive = joined.apply(asked)
     assert [int(a) if b else None for a, b in zip(found, alive, strict=True)] == list(now.values())
+    current = sorted({a for a in now.values() if a is not None})
+    for few, piece_rows in ((0, 0), (0, 1 << 40), (1 << 40, 0)):  # by pieces, by tables, by search
+        with (
+            patch.object(address_map, "FEW_ADDRESSES", few),
+            patch.object(address_map, "PIECE_ROWS", piece_rows),
+        ):
+            assert joined.apply_ascending(np.sort(asked)).tolist() == current
 
 
 def test_rows_nobody_moved_stay() -> None:
     mapped = AddressMap.of_runs([surviving_runs(BitMap64([address(1, 3)]), 1, 10)], [(9, 1)])
     asked = np.array([address(0, 3), address(1, 2), address(1, 3), address(2, 0)], dtype=np.uint64)
     found, alive = mapped.apply(asked)
+    assert mapped.apply_ascending(asked.copy()).tolist() == [address(0, 3), address(2, 0), address(9, 0)]
     assert alive.tolist() == [True, False, True, True]
     assert found[alive].tolist() == [address(0, 3), address(9, 0), address(2, 0)]
 

@@ -142,7 +142,7 @@ class BitmapSegment:
 
     def _maps(self, rows: Rows) -> Iterator[Maps]:
         pages = self.file.pages.of_rows(rows)
-        edges = np.flatnonzero(np.diff(pages, prepend=-1, append=-1))
+        edges = _edges(pages)
         for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             page = int(pages[start])
             yield _chosen(self._page(page), rows[start:stop] - self.file.pages.starts[page])
@@ -156,6 +156,10 @@ class BitmapSegment:
 
     def _cost(self, rows: Rows) -> Estimate:
         pages = self.file.pages
+        if len(rows) == 1 and pages.ids is not None and pages.runs is not None:
+            page = int(pages.of_rows(rows)[0])
+            keys = int(pages.stops[page] - pages.starts[page])
+            return Estimate(1, -(-int(pages.ids[page]) // keys), -(-int(pages.runs[page]) // keys))
         numbers, wanted = _counted(pages.of_rows(rows))
         if pages.ids is not None and pages.runs is not None:
             share = wanted / (pages.stops - pages.starts)[numbers]
@@ -265,8 +269,15 @@ def _chosen(maps: Maps, numbers: Rows) -> Maps:
 
 def _counted(ascending: Rows) -> tuple[Rows, Rows]:
     """Different numbers, and how often each occurs."""
-    edges = np.flatnonzero(np.diff(ascending, prepend=-1, append=-1))
+    edges = _edges(ascending)
     return ascending[edges[:-1]], np.diff(edges)
+
+
+def _edges(ascending: Rows) -> Rows:
+    """Where each of the different numbers begins, and the end."""
+    if len(ascending) < 2:
+        return np.arange(len(ascending) + 1)
+    return np.concatenate([[0], np.flatnonzero(ascending[1:] != ascending[:-1]) + 1, [len(ascending)]])
 
 
 def _counts(rows: RowSet) -> tuple[int, int]:

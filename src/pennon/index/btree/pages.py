@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,8 @@ from pennon.format.store import Store
 from pennon.index.arrays import UInt64s
 from pennon.index.btree.lookup import PageStats
 from pennon.index.checksums import Digester
-from pennon.index.sorting import Buckets, kernels
-from pennon.index.value_order import argsort, exchange_type, has_keys, is_sorted, order_of, places
+from pennon.index.sorting import Buckets, kernels, merged_rows
+from pennon.index.value_order import argsort, exchange_type, fixed_keys, has_keys, is_sorted, order_of, places
 from pennon.index.word_keys import values_of, word_keys
 
 # Rows sorted at once while runs are merged: large enough for numpy, small enough to stay in the processor's caches.
@@ -29,6 +30,13 @@ MERGE_ROWS = 1 << 17
 MERGE_BYTES = 128 << 20
 
 RUN_FIELDS = ("values", "ids")
+
+# To pylance's writer: do not look for repeated values, which takes as long as to encode them.
+NOT_REPEATED = {"lance-encoding:rle-threshold": "0"}
+# Values repeat if at least this share of them equals the previous one; the first runs of a file show it, of which one
+# may be a single row.
+REPEATED_SHARE = 0.25
+FIRST_RUNS = 2
 
 
 @dataclass(frozen=True)
@@ -171,10 +179,21 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
         spans = [(run, edges[piece], edges[piece + 1]) for run, edges in zip(runs, cuts, strict=True)]
         parts = [(run.values[start:stop], run.ids[start:stop]) for run, start, stop in spans if stop > start]
         if len(parts) > 1 and not _all_equal(parts):
-            yield sort_run(parts, runs[0].values.type)
+            yield _merged(parts, runs[0].values.type)
         else:
             for part in parts:
                 yield from _bounded(Run(runs[0].null_ids[:0], *part))
+
+
+def _merged(parts: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
+    """Sorted parts without NULLs as one run."""
+    keyed = [(word_keys(values), ids) for values, ids in parts]
+    words = [(keys, ids) for keys, ids in keyed if keys is not None]
+    merged = merged_rows(words) if len(words) == len(parts) else None
+    if merged is None:
+        return sort_run(parts, value_type)
+    keys, ids = merged
+    return Run(ids[:0], values_of(keys, value_type), ids)
 
 
 def _pivots(runs: Sequence[Run]) -> tuple[pa.Array, pa.Array]:
@@ -210,11 +229,18 @@ def write_pages(
     storage_version: str,
 ) -> PageStats:
     """Write rows that arrive in order. Statistics are collected while writing; no row is held longer than its page."""
-    schema = pa.schema([pa.field("values", value_type), pa.field("ids", pa.uint64(), nullable=False)])
+    first = list(islice(runs, FIRST_RUNS))
+    encoding = None if any(map(_repeats, first)) else NOT_REPEATED
+    schema = pa.schema(
+        [
+            pa.field("values", value_type, metadata=encoding),
+            pa.field("ids", pa.uint64(), nullable=False, metadata=NOT_REPEATED),
+        ]
+    )
     stats = _StatsCollector(value_type, batch_size)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for run in runs:
+        for run in chain(first, runs):
             batch = run.to_batch()
             values = _column_typed(batch.column(0), value_type)
             stats.add(values, len(run.null_ids), batch.column(1))
@@ -222,6 +248,14 @@ def write_pages(
 
     file = write_lance_file(store, directory, file_name, schema, batches(), storage_version)
     return stats.finish(file, partition_id)
+
+
+def _repeats(run: Run) -> bool:
+    """Whether the values of a run repeat, as far as keys show it."""
+    keys = fixed_keys(run.values)
+    if keys is None or len(keys) < 2:
+        return len(run.null_ids) > 1
+    return bool(np.count_nonzero(keys[1:] == keys[:-1]) >= REPEATED_SHARE * len(keys))
 
 
 class _StatsCollector:

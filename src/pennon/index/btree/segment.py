@@ -18,7 +18,6 @@ from pennon.format.store import Store
 from pennon.index.arrays import Int64s
 from pennon.index.bounds import Bounds, Positions
 from pennon.index.btree.description import describe_lookup
-from pennon.index.btree.guard_rows import SENTINEL_ID
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
 from pennon.index.btree.points import PointSearch, pages_of
 from pennon.index.cache import ByteCache
@@ -38,7 +37,7 @@ NO_PAGES = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Page:
-    """A loaded page: NULLs, then values. Ids are remapped by the Fragment Reuse Index."""
+    """A loaded page: NULLs, then values. Ids are as stored."""
 
     null_ids: Addresses
     values: SortedValues
@@ -97,8 +96,8 @@ class BTreeSegment:
         self._cache, self._reuse = cache, reuse
         self._files: dict[str, LanceFile] = {}
         self._last: _Query | None = None
-        self._key = (store.location.uri, segment.uuid, reuse.uuid if reuse else None)
-        self.lookup: PageLookup = cache.get_or_load((store.location.uri, segment.uuid, "lookup"), self._load_lookup)
+        self._key = (store.location.uri, segment.uuid)
+        self.lookup: PageLookup = cache.get_or_load((*self._key, "lookup"), self._load_lookup)
 
     def search(self, condition: Condition) -> RowSet:
         query = self._query(condition)
@@ -113,7 +112,11 @@ class BTreeSegment:
                 first = int(query.stops.searchsorted(number, "right"))
                 last = int(query.starts.searchsorted(number, "right"))
                 found += page.ids_within(query.bounds, first, last)
-        return RowSet.of_addresses(sorted_unique(np.concatenate(found))) if found else RowSet.none()
+        if not found:
+            return RowSet.none()
+        ids = sorted_unique(np.concatenate(found))
+        # Sorted, they are remapped run by run, not one by one.
+        return RowSet.of_addresses(ids if self._reuse is None else self._reuse.remap_ascending(ids))
 
     def find(self, values: pa.Array) -> Iterator[tuple[Int64s, Addresses]]:
         search = PointSearch(self.lookup, values)
@@ -207,11 +210,6 @@ class BTreeSegment:
         if not self.lookup.has_rows(start, stop, [values, stored_ids]):
             raise DamagedFile(f"a page of {start} to {stop - 1} in {opened.where} is not as it was written", REMEDY)
         ids = stored_ids.to_numpy()
-        if self._reuse is not None:
-            ids, alive = self._reuse.remap(ids)
-            if not alive.all():
-                # In no coverage: such rows are dropped like those of a removed fragment.
-                ids[~alive] = SENTINEL_ID
         for page in range(start, stop):
             rows = slice((page - start) * size, min((page - start + 1) * size, len(ids)))
             present = values.slice(rows.start, rows.stop - rows.start)

@@ -18,9 +18,15 @@ from pennon.format.addresses import OFFSET_BITS, OFFSET_MASK, Addresses, fragmen
 
 Mask = npt.NDArray[np.bool_]
 Fragments = npt.NDArray[np.uint32]
+Positions = npt.NDArray[np.intp]
 
 # Addresses looked up at once, few enough for temporaries to stay in the processor's caches.
 CHUNK = 1 << 15
+
+# Up to this many addresses, runs are searched for; among more, ascending ones are cut at the runs, if those are longer
+# than PIECE_ROWS on average.
+FEW_ADDRESSES = 1 << 10
+PIECE_ROWS = 64
 
 # Rows are looked up by words of 64; for a word within a single run, one distance is enough.
 WORD_BITS = np.uint64(6)
@@ -75,12 +81,17 @@ class AddressMap:
     @classmethod
     def joined(cls, parts: Sequence[AddressMap]) -> AddressMap:
         """Of fragments that differ."""
+        parts = [part for part in parts if len(part.fragments)]
+        if len(parts) == 1:
+            return parts[0]
         starts, lengths, targets = (
             np.concatenate([np.empty(0, dtype=np.uint64), *arrays])
             for arrays in ([p.starts for p in parts], [p.lengths for p in parts], [p.targets for p in parts])
         )
+        fragments = sorted_unique(np.concatenate([np.empty(0, dtype=np.uint32), *(p.fragments for p in parts)]))
+        if (starts[1:] > starts[:-1]).all():  # later compactions move fragments of higher ids
+            return cls(starts, lengths, targets, fragments)
         order = np.argsort(starts, kind="stable")  # the parts are in order: that is merging them
-        fragments = np.unique(np.concatenate([np.empty(0, dtype=np.uint32), *(p.fragments for p in parts)]))
         return cls(starts[order], lengths[order], targets[order], fragments)
 
     def apply(self, addresses: Addresses) -> tuple[Addresses, Mask]:
@@ -98,6 +109,42 @@ class AddressMap:
             others = np.flatnonzero(~alive)
         moved[others], alive[others] = self._apply_by_bits(addresses[others])
         return moved, alive
+
+    def apply_ascending(self, addresses: Addresses) -> Addresses:
+        """The addresses now of those rows that are still there, ascending. The given ones are ascending, each once; the
+        array is used for the result."""
+        if not len(self.fragments) or not len(addresses):
+            return addresses
+        if len(addresses) <= FEW_ADDRESSES:
+            moved, alive = self._apply_by_search(addresses)
+            return sorted_unique(moved[alive])
+        lows, highs, distances = self._pieces(addresses)
+        if len(addresses) < PIECE_ROWS * len(lows):
+            moved, alive = self.apply(addresses)
+            return sorted_unique(moved[alive])
+        firsts, lasts = addresses[lows] + distances, addresses[highs - 1] + distances
+        filled = 0
+        for low, high, distance in zip(lows.tolist(), highs.tolist(), distances, strict=True):
+            # Rows are moved to the front only, in place of those that are gone.
+            np.add(addresses[low:high], distance, out=addresses[filled : filled + high - low])
+            filled += high - low
+        moved = addresses[:filled]
+        return moved if (firsts[1:] > lasts[:-1]).all() else sorted_unique(moved)
+
+    def _pieces(self, ascending: Addresses) -> tuple[Positions, Positions, Addresses]:
+        """Where the rows of each run that has any, and of fragments that stay, begin and end among the addresses, and
+        how far they move."""
+        starts = self.fragments.astype(np.uint64) << OFFSET_BITS
+        lows, highs = np.searchsorted(ascending, starts), np.searchsorted(ascending, starts | OFFSET_MASK, "right")
+        present = (highs > lows)[np.searchsorted(self.fragments, fragment_of(self.starts))]
+        begins, lengths, targets = self.starts[present], self.lengths[present], self.targets[present]
+        edges = np.concatenate([[0], np.stack([lows, highs], axis=1).ravel(), [len(ascending)]]).reshape(-1, 2)
+        found_lows = np.concatenate([edges[:, 0], np.searchsorted(ascending, begins)])
+        found_highs = np.concatenate([edges[:, 1], np.searchsorted(ascending, begins + lengths)])
+        distances = np.concatenate([np.zeros(len(edges), dtype=np.uint64), targets - begins])
+        filled = np.flatnonzero(found_highs > found_lows)
+        order = filled[np.argsort(found_lows[filled], kind="stable")]
+        return found_lows[order], found_highs[order], distances[order]
 
     def apply_ranges(self, starts: Addresses, lengths: Addresses) -> tuple[Addresses, Addresses, npt.NDArray[np.intp]]:
         """Ranges of addresses, each within one fragment, as the ranges that their rows are in now; and of each of those
@@ -213,16 +260,29 @@ class AddressMap:
 
     def then(self, later: AddressMap) -> AddressMap:
         """Both, one after the other."""
-        pieces = self._cut(sorted_unique(np.concatenate([later.starts, later.starts + later.lengths])))
+        if not len(later.fragments):
+            return self
+        pieces = self._cut(later._edges_within(self.targets, self.lengths))
         targets, alive = later._apply_by_search(pieces.targets)
         kept = AddressMap(pieces.starts[alive], pieces.lengths[alive], targets[alive], self.fragments)
         return AddressMap.joined([kept, later])
+
+    def _edges_within(self, starts: Addresses, lengths: Addresses) -> Addresses:
+        """Where runs begin and end, ascending, from the first row of some ranges to the last."""
+        if not len(starts):
+            return starts
+        low, high = starts.min(), (starts + lengths).max()
+        ends = self.starts + self.lengths
+        first, last = np.searchsorted(ends, low), np.searchsorted(self.starts, high, "right")
+        return sorted_unique(np.concatenate([self.starts[first:last], ends[first:last]]))
 
     def _cut(self, edges: Addresses) -> AddressMap:
         """The same map in shorter runs: none has one of these addresses inside of what it becomes."""
         ends = self.targets + self.lengths
         low, high = np.searchsorted(edges, self.targets, "right"), np.searchsorted(edges, ends, "left")
         cuts = np.maximum(high - low, 0)
+        if not cuts.any():
+            return self
         run = np.repeat(np.arange(len(cuts)), cuts + 1)
         first = np.cumsum(cuts + 1) - (cuts + 1)
         number = np.arange(len(run)) - first[run]  # of the piece in its run

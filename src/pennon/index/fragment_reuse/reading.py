@@ -95,6 +95,11 @@ class FragmentReuse:
         """The current address of each stored one, and whether the row still exists."""
         return self.address_map.apply(addresses)
 
+    def remap_ascending(self, addresses: Addresses) -> Addresses:
+        """The current addresses, ascending, of those stored ones whose rows still exist. The stored ones are ascending,
+        each once; the array is used for the result."""
+        return self.address_map.apply_ascending(addresses)
+
     @cached_property
     def address_map(self) -> AddressMap:
         """All versions at once. The newest first: only the runs of the version that is added are cut then."""

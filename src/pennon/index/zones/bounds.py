@@ -37,8 +37,11 @@ def bounds_of(values: pa.Array, edges: Positions) -> tuple[pa.Array, pa.Array]:
         return values.slice(0, 0), values.slice(0, 0)
     if pa.types.is_decimal(type_) or fixed_keys(values.slice(0, 0)) is None:
         return _compared(values, edges)
-    present = pc.is_valid(values).to_numpy(zero_copy_only=False)
-    counts = np.add.reduceat(present, edges, dtype=np.int64)
+    if values.null_count:
+        present = pc.is_valid(values).to_numpy(zero_copy_only=False)
+        counts = np.add.reduceat(present, edges, dtype=np.int64)
+    else:
+        counts = np.diff(edges, append=len(values))
     filled = counts > 0
     keys = fixed_keys(values.drop_null() if values.null_count else values)
     assert keys is not None

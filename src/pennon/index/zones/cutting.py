@@ -80,13 +80,16 @@ class ZoneCutter:
     def cut(self, addresses: Addresses) -> tuple[Positions, Positions]:
         """The starts of the pieces of a batch, and the number of the zone of each. Rows of a fragment are
         consecutive."""
-        fragments = fragment_of(addresses)
-        heads = np.flatnonzero(fragments[1:] != fragments[:-1]) + 1
+        heads: list[int] = []
+        if addresses[0] >> OFFSET_BITS != addresses[-1] >> OFFSET_BITS:
+            fragments = fragment_of(addresses)
+            heads = (np.flatnonzero(fragments[1:] != fragments[:-1]) + 1).tolist()
         edges: list[Positions] = []
         owners: list[Positions] = []
-        for start, stop in zip([0, *heads.tolist()], [*heads.tolist(), len(addresses)], strict=True):
-            if int(fragments[start]) != self._fragment:
-                self._fragment, self._filled = int(fragments[start]), 0
+        for start, stop in zip([0, *heads], [*heads, len(addresses)], strict=True):
+            fragment = int(addresses[start]) >> 32
+            if fragment != self._fragment:
+                self._fragment, self._filled = fragment, 0
             within, numbers = self._cut_fragment(stop - start)
             edges.append(within + start)
             owners.append(numbers)

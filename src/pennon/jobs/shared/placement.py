@@ -23,6 +23,8 @@ VARIABLE = "PENNON_IN_PROCESS_BYTES"
 REMOTE_WEIGHT = 16
 # What is done with a byte of files that are merged.
 MERGE_WEIGHT = 8
+# For work that is always too large for this process.
+UNBOUNDED = 1 << 62
 
 
 @dataclass(frozen=True)

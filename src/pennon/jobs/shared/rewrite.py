@@ -13,6 +13,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.jobs.kinds import BuildPlan, MergePlan, MergeRequest, PlanContext
 from pennon.jobs.registry import jobs_of
+from pennon.jobs.shared.placement import placed
 from pennon.jobs.shared.remap import MergeSource
 from pennon.jobs.shared.stale_values import held_fragments
 
@@ -34,7 +35,7 @@ def remap_segment(
     creation time."""
     jobs = jobs_of(source.segment)
     plan = jobs.plan_merge(context, MergeRequest((source,), address_map))
-    return replace(jobs.merge(engine, context.snapshot, plan), created_at=source.segment.created_at)
+    return replace(jobs.merge(placed(engine, plan), context.snapshot, plan), created_at=source.segment.created_at)
 
 
 def _ids_unchanged(snapshot: Snapshot, sources: Sequence[MergeSource]) -> bool:

@@ -14,6 +14,7 @@ from pennon.format.snapshot import Pin
 from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.kind import VECTOR
 from pennon.jobs.kinds import MergeRequest, PlanContext
+from pennon.jobs.shared.placement import MERGE_WEIGHT, UNBOUNDED, Effort, Placed
 from pennon.jobs.shared.plan_display import merge_fields, merge_text
 from pennon.jobs.shared.remap import RemapPlan
 from pennon.jobs.vector.models import TrainedModels
@@ -24,7 +25,7 @@ from pennon.wording import plural
 
 
 @dataclass(frozen=True)
-class VectorMerge:
+class VectorMerge(Placed):
     """The plan of a merge. Rows are those in the files, including deleted ones."""
 
     base: VectorPlan  # with the models of the largest segment
@@ -64,6 +65,12 @@ class VectorMerge:
     @property
     def _merged(self) -> VectorPlan:
         return merged_plan(self.base, (), self.rows, self.parallelism)
+
+    @property
+    def work(self) -> Effort:
+        """Codes are copied; to encode rows, or to build graphs, takes as long as a build."""
+        copies = self.base.hnsw is None and self.recoded is None and not self.rebalance
+        return Effort(self.remap_plan.pin.location, MERGE_WEIGHT * self.index_bytes if copies else UNBOUNDED)
 
     def to_dict(self) -> dict[str, object]:
         return merge_fields(

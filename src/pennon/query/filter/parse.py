@@ -198,7 +198,8 @@ class _Binder:
         if negated:
             return None
         column = self.columns.find(name)
-        held = column and self.containing(column[0], column[1].type, like_pieces(pattern.value), any_case, exact=False)
+        alone = not any_case and re.fullmatch(r"%+[^%_\\]+%+", pattern.value) is not None
+        held = column and self.containing(column[0], column[1].type, like_pieces(pattern.value), any_case, exact=alone)
         start = self.starting_with(name, prefix, negated, exact=False) if prefix and not any_case else None
         parts = [node for node in (start, held) if node is not None]
         return conjunction(parts) if parts else None

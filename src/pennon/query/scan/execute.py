@@ -19,11 +19,12 @@ from pennon.query.catalog import Catalog
 from pennon.query.filter.predicate import Node
 from pennon.query.filter.reading import read_filter
 from pennon.query.scan.checked_range import checked_range
+from pennon.query.scan.checked_rows import checked_rows
 from pennon.query.scan.planner import Answer, Planner
 from pennon.query.scan.request import ScanRequest, check_request
 
-# Up to this many rows are fetched by address; for more, a scan limited to them is faster.
-TAKE_LIMIT = 256
+# Up to this many rows of this many fragments are fetched by address; for more, a scan limited to them is faster.
+TAKE_LIMIT, TAKE_FRAGMENTS = 256, 7
 
 
 def parse(snapshot: Snapshot, sql: str) -> Node:
@@ -53,7 +54,10 @@ def scan(catalog: Catalog, request: ScanRequest) -> pa.Table:
         return taken.slice(0, request.limit) if request.limit is not None else taken
     if not answer.scanned and not len(answer.indexed.rows):
         return _empty(catalog, request)
-    checked = checked_range(snapshot, parse(snapshot, request.filter), answer, request)
+    node = parse(snapshot, request.filter)
+    checked = checked_range(snapshot, node, answer, request)
+    if checked is None:
+        checked = checked_rows(snapshot, node, answer, request)
     if checked is not None:
         return checked
     return _merged(snapshot, answer, request)
@@ -142,9 +146,10 @@ def _parts(answer: Answer) -> list[tuple[ScannedRows, bool]]:
 
 
 def _few(answer: Answer, request: ScanRequest) -> bool:
-    return (
-        answer.indexed.exact and not answer.scanned and 0 < len(answer.indexed.rows) <= TAKE_LIMIT and request.is_plain
-    )
+    part = answer.indexed
+    if not part.exact or answer.scanned or not request.is_plain or len(part.rows.by_fragment) > TAKE_FRAGMENTS:
+        return False
+    return 0 < len(part.rows) <= TAKE_LIMIT
 
 
 def _empty(catalog: Catalog, request: ScanRequest) -> pa.Table:

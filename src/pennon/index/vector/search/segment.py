@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -114,9 +115,11 @@ class VectorSegment:
         elif missing:
             with ThreadPoolExecutor(min(FETCHING_THREADS, len(missing))) as threads:
                 # The context holds the counter of reads.
-                tasks = [threads.submit(copy_context().run, self.partition, numbers[at]) for at in missing]
-                for at, task in zip(missing, tasks, strict=True):
-                    found[at] = task.result()
+                tasks = [threads.submit(copy_context().run, self._read, numbers[at]) for at in missing]
+                stored = [task.result() for task in tasks]
+            for at, partition in zip(missing, self._remapped(stored), strict=True):
+                self._cache.put((*self._key, numbers[at]), partition, partition.nbytes)
+                found[at] = partition
         return cast(list[SearchPartition], found), len(missing)
 
     def nearest(
@@ -172,15 +175,29 @@ class VectorSegment:
         }
 
     def _load(self, number: int) -> tuple[SearchPartition, int]:
+        [loaded] = self._remapped([self._read(number)])
+        return loaded, loaded.nbytes
+
+    def _read(self, number: int) -> SearchPartition:
+        """A partition with its row ids as stored."""
         files = self.files
         stored = files.read_partition(number)
-        row_ids, alive = stored.row_ids, None
-        if self._reuse is not None:
-            row_ids, alive = self._reuse.remap(row_ids)
         scorer = files.quantizer.scorer(stored.columns, files.ivf.centroids[number])
         graph = self._load_graph(number, stored) if files.kind.sub_index is SubIndex.HNSW else None
-        loaded = SearchPartition(row_ids, None if alive is None or alive.all() else alive, scorer, graph)
-        return loaded, loaded.nbytes
+        return SearchPartition(stored.row_ids, None, scorer, graph)
+
+    def _remapped(self, stored: Sequence[SearchPartition]) -> Sequence[SearchPartition]:
+        """The row ids of all of them are remapped at once: many short arrays take several times as long."""
+        if self._reuse is None:
+            return stored
+        ids, alive = self._reuse.remap(np.concatenate([partition.row_ids for partition in stored]))
+        ends = np.cumsum([len(partition.row_ids) for partition in stored]).tolist()
+        found: list[SearchPartition] = []
+        for partition, start, end in zip(stored, [0, *ends], ends, strict=False):
+            # Copies, so that no partition keeps the rows of the others in memory.
+            mask = None if alive[start:end].all() else alive[start:end].copy()
+            found.append(replace(partition, row_ids=ids[start:end].copy(), alive=mask))
+        return found
 
     def _load_graph(self, number: int, stored: Partition) -> Graph:
         files, quantizer = self.files, cast(PointQuantizer, self.files.quantizer)
