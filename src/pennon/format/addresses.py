@@ -35,8 +35,8 @@ def sorted_unique(addresses: npt.NDArray[Unsigned]) -> npt.NDArray[Unsigned]:
     """Ascending, each once. numpy's unique hashes first, which is many times slower on millions of addresses."""
     if len(addresses) < 2:
         return addresses
-    if len(addresses) >= MANY and (found := _from_flags(addresses)) is not None:
-        return found
+    if len(addresses) >= MANY and (found := _from_flags(addresses.astype(np.uint64, copy=False))) is not None:
+        return found.astype(addresses.dtype, copy=False)
     ascending = np.sort(addresses)
     fresh = ascending[1:] != ascending[:-1]
     return ascending if fresh.all() else ascending[np.concatenate([[True], fresh])]
