@@ -53,7 +53,7 @@ CASES = (
 def scalar_build(choice: Choice) -> None:
     """Seconds of builds and milliseconds of filters, for each kind."""
     size, turns = choice.rows or ROWS, choice.turns or TURNS
-    uri = write_once(f"scalars-{size}", SCHEMA, _rows, size)
+    uri = scalar_table(size)
     builds: list[tuple[object, ...]] = []
     filters: list[tuple[object, ...]] = []
     for case in CASES:
@@ -68,6 +68,11 @@ def scalar_build(choice: Choice) -> None:
         Grid(("index", "filter", "rows found", "pylance ms", "Pennon ms", "speed-up"), filters, "Filters, warm"),
     ]
     report_grids("scalar-build", "Bitmaps, label lists, zones, Bloom filters and n-grams", grids, keep=choice.keep)
+
+
+def scalar_table(rows: int) -> str:
+    """The address of the table, which is made once."""
+    return write_once(f"scalars-{rows}", SCHEMA, _rows, rows)
 
 
 def _race(uri: str, case: Case, size: int, turns: int) -> tuple[object, ...]:
