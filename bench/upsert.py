@@ -23,8 +23,8 @@ from bench.harness import Choice, Grid, fresh, report_grids, say
 from bench.timing import TURNS, Timing, interleaved
 from pennon.engine import SparkEngine
 
-ROWS = 100_000_000
-# Shares of the rows of the table: 1,000, 100,000 and 1,000,000 of 100 million.
+ROWS = 10_000_000
+# Shares of the rows of the table: 100, 10,000 and 100,000 of 10 million.
 SHARES = (100_000, 1_000, 100)
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.int32()), ("amount", pa.float64()), ("name", pa.string())])
 FRAGMENTS = 100
