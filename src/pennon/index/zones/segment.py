@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, UnsupportedTable
-from pennon.format.addresses import Addresses, sorted_unique
+from pennon.format.addresses import Addresses, fragment_of, sorted_unique
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
 from pennon.format.row_set import RowSet
@@ -114,8 +115,25 @@ class ZoneSegment(ABC):
         rows = self.stored_nulls()
         if self._reuse is None:
             return rows
-        addresses, alive = self._reuse.remap(rows.addresses())
+        stored = rows.addresses()
+        addresses, alive = self._reuse.remap(stored)
+        if self.covered_twice:
+            moved = addresses != stored
+            alive &= ~(moved & np.isin(fragment_of(addresses), list(self.covered_twice)))
         return RowSet.of_addresses(sorted_unique(addresses[alive]))
+
+    @cached_property
+    def covered_twice(self) -> BitMap:
+        """Fragments that have zones next to those of fragments that were compacted into them.
+
+        pylance's optimize keeps the zones of a fragment whose values were changed in place. If a deferred compaction
+        has moved its rows, the old zones are found through the Fragment Reuse Index; the newer ones are right.
+        """
+        if self._reuse is None:
+            return BitMap()
+        own = BitMap(np.unique(fragment_of(self.zones.starts)))
+        compacted = own.intersection(BitMap().union(*(version.old_fragments for version in self._reuse.versions)))
+        return own & (self._reuse.reached(compacted) - compacted)
 
     def rows_of(self, mask: Mask) -> RowSet:
         """The rows of some zones, by their current addresses."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from pyroaring import BitMap
+
 from pennon.engine import Engine
+from pennon.errors import DamagedFile, UnsupportedTable
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
+from pennon.index.cache import SHARED_CACHE
+from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.options import IndexOptions
 from pennon.index.zones.kind import ZonesKind
-from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext
+from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext, Upkeep
 from pennon.jobs.zones.audit import ZonesAudit
 from pennon.jobs.zones.build import build_zones
 from pennon.jobs.zones.merge import merge_zones
@@ -60,3 +65,22 @@ class ZonesJobs(JobsDefaults):
 
     def merge(self, engine: Engine, snapshot: Snapshot, plan: ZonesMerge) -> IndexSegment:
         return merge_zones(engine, snapshot, plan)
+
+    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> Upkeep | None:
+        """Zones from before a change in place, which pylance's optimize keeps next to new ones."""
+        reuse = read_fragment_reuse(snapshot)
+        if reuse is None:
+            return None
+        for segment in segments:
+            twice = self._covered_twice(snapshot, segment, reuse)
+            if twice:
+                return Upkeep(f"fragments {sorted(twice)[:8]} have zones from before a compaction, too", rebuild=True)
+        return None
+
+    def _covered_twice(self, snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse) -> BitMap:
+        column = snapshot.columns.by_id(segment.field_id)
+        try:
+            found = None if column is None else self.kind.open(snapshot, segment, column, reuse, SHARED_CACHE)
+        except (DamagedFile, UnsupportedTable):
+            return BitMap()  # which the merge or an audit reports
+        return BitMap() if found is None else found.covered_twice
