@@ -71,18 +71,20 @@ def sources_digest(module: str) -> str:
         if name in found:
             continue
         found[name] = source_of(name)
-        left += _imports(found[name])
+        left += [other for other in _imports(found[name]) if other in sys.modules]
     text = "\0".join(f"{name}\0{found[name]}" for name in sorted(found))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+# Modules of kernels import the same modules again and again, and parsing takes most of the time.
+@cache
 def _imports(source: str) -> list[str]:
-    """The modules of this package that a source imports, or imports names from."""
-    found: list[str] = []
+    """The modules of this package that a source imports, or imports names from, among other names."""
+    package, found = __name__.partition(".")[0], list[str]()
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module:
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == package:
             found += [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
-    return [name for name in found if name in sys.modules and name.partition(".")[0] == __name__.partition(".")[0]]
+    return found
 
 
 def source_of(module: str) -> str:
