@@ -16,6 +16,7 @@ import pennon
 from pennon.engine import SparkEngine
 from pennon.errors import DoubtfulRecallWarning, InvalidArgument, RecallUnknown
 from pennon.index.vector.vectors import to_lists
+from pennon.jobs.tune import candidates
 from pennon.query.search.tuning import resolve
 from pennon.report.facts import collect
 from pennon.report.summary import notices
@@ -270,7 +271,7 @@ def test_on_spark_the_exact_search_is_distributed(
     assert [row["id"] for row in joined] == batch["id"].to_pylist()
 
 
-def test_an_index_is_chosen_for_recall_and_memory(uri: str) -> None:
+def test_an_index_is_chosen_for_recall_and_memory(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = opened(uri)
     exact = ROWS * DIM * 4
     roomy = table.plan_index("v", recall=TARGET, metric="l2")
@@ -280,11 +281,22 @@ def test_an_index_is_chosen_for_recall_and_memory(uri: str) -> None:
     tight = table.advise_index("v", recall=TARGET, memory=exact // 2)
     assert tight.chosen.memory_bytes <= exact // 2
     assert any(each.note == "too large" for each in tight.candidates)
-    built = table.create_index("v", name="tight", recall=TARGET, memory=f"{exact // 2}B")
-    assert built.index.type == tight.chosen.kind
     given = table.advise_index("v", index_type="IVF_PQ", recall=TARGET)
     assert {each.kind for each in given.candidates} == {"IVF_PQ"}
     assert len(given.candidates) > 1
+
+    def searches_again(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("known candidates, or none that fits, are searched")
+
+    monkeypatch.setattr(candidates, "tune", searches_again)
+    assert table.advise_index("v", recall=TARGET, memory=exact // 2) == tight
+    built = table.create_index("v", name="tight", recall=TARGET, memory=f"{exact // 2}B")
+    assert built.index.type == tight.chosen.kind
+    for recall in (TARGET - 0.1, TARGET):
+        with pytest.raises(InvalidArgument, match="no index"):
+            table.create_index("v", recall=recall, memory=1000)
+    with pytest.raises(AssertionError, match="known candidates"):
+        table.advise_index("v", index_type="IVF_PQ", recall=TARGET + 0.01)
     for memory, problem in ((1000, "no index"), ("lots", "number of bytes"), (-1, "number of bytes")):
         with pytest.raises(InvalidArgument, match=problem):
             table.create_index("v", memory=memory)

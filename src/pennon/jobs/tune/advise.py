@@ -7,41 +7,31 @@ the size of the sample is reported.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
 
 from pennon.engine import Engine
 from pennon.errors import InvalidArgument, UnsupportedColumn
-from pennon.format.scratch_table import write_scratch_table
 from pennon.format.snapshot import Snapshot
-from pennon.index.cache import ByteCache
 from pennon.index.options import IndexOptions, options_of
 from pennon.index.registry import index_options
 from pennon.index.vector.kinds import VECTOR_KINDS
 from pennon.index.vector.options import VECTOR_OPTIONS, IvfOptions
 from pennon.index.vector.vectors import is_vector_type, to_matrix
-from pennon.jobs.create_index import create_index, plan_index
+from pennon.jobs.create_index import plan_index
 from pennon.jobs.kinds import BuildPlan
-from pennon.jobs.tune.advice import IndexAdvice, IndexCandidate, K
-from pennon.jobs.tune.result import TunedSetting
-from pennon.jobs.tune.tune import tune
+from pennon.jobs.tune.advice import IndexAdvice, IndexCandidate
+from pennon.jobs.tune.candidates import MEMORY_BYTES, BuiltCandidate, measured_candidates
 from pennon.jobs.vector.plan import VectorPlan
-from pennon.query.catalog import Catalog
-from pennon.query.search.request import SearchRequest, read_request
-from pennon.query.search.source import find_source
 from pennon.query.search.tuning.resolve import check_recall
 from pennon.query.search.tuning.truth import check_one_vector
 from pennon.wording import human_bytes
 
 DEFAULT_RECALL = 0.95
 SAMPLE_ROWS, SAMPLE_BYTES, LEAST_ROWS = 20_000, 64 << 20, 2_000
-QUERIES = 300
-MEMORY_BYTES = 1 << 30
 # Dimensions of a sub-vector of PQ, and bits of RQ, where the kind is open and where it is given.
 SUB_DIMENSIONS, MORE_SUB_DIMENSIONS = (4, 8), (2, 4, 8, 16)
 BITS, MORE_BITS = (1, 5), (1, 2, 4, 7)
@@ -83,8 +73,8 @@ def advise_index(
     values = values.filter(pa.array(whole))
     if len(values) < LEAST_ROWS:
         return _without_measurement(snapshot, column, recall, memory_bytes, rows, candidates)
-    with tempfile.TemporaryDirectory(prefix="pennon-advice-") as scratch:
-        measured = _measured(engine.in_process, str(Path(scratch) / "sample.lance"), values, candidates, recall)
+    most_row_bytes = None if memory_bytes is None else (memory_bytes + 0.5) / rows
+    measured = measured_candidates(engine.in_process, values, candidates, recall, options, most_row_bytes)
     found = [_candidate(snapshot, column, rows, each, memory_bytes, recall) for each in measured]
     fitting = [(each, option) for each, option in zip(found, candidates, strict=True) if not each.note]
     reached = [(each, option) for each, option in fitting if each.setting is not None]
@@ -139,15 +129,6 @@ def advised_plan(plan: BuildPlan, advice: IndexAdvice) -> BuildPlan:
     return replace(cast(VectorPlan, plan), because=str(advice))
 
 
-@dataclass(frozen=True)
-class _Built:
-    """A candidate on the sample."""
-
-    options: IvfOptions
-    row_bytes: float
-    setting: TunedSetting | None
-
-
 def _candidates(kind: str | None, given: Mapping[str, Any], dim: int) -> list[IvfOptions]:
     found: list[IvfOptions] = []
     for name in OPEN_KINDS if kind is None else (kind,):
@@ -178,41 +159,8 @@ def _parameters(
     return [{}]
 
 
-def _measured(
-    engine: Engine, path: str, values: pa.Array, candidates: Sequence[IvfOptions], recall: float
-) -> list[_Built]:
-    snapshot = write_scratch_table(path, pa.table({"vector": values}))
-    for number, options in enumerate(candidates):
-        smaller = replace(options, num_partitions=None, ivf_centroids=None)
-        plan = plan_index(
-            snapshot,
-            "vector",
-            smaller,
-            name=f"candidate {number}",
-            fragment_ids=None,
-            parallelism=engine.parallelism,
-            memory_bytes=MEMORY_BYTES,
-            rows_per_task=None,
-        )
-        snapshot = create_index(engine, snapshot, smaller.index_type, plan, replace=True, whole=True)
-    catalog = Catalog.read(snapshot, ByteCache(MEMORY_BYTES))
-    metric = candidates[0].metric
-    request = SearchRequest("vector", K, metric=metric, recall=recall)
-    _, result = tune(engine, catalog, request, None, QUERIES, store=False)
-    built: list[_Built] = []
-    for number, options in enumerate(candidates):
-        name = f"candidate {number}"
-        reached = [s for s in result.settings if s.index == name and s.recall_low >= recall]
-        best = min(reached, key=lambda setting: setting.milliseconds, default=None)
-        question = read_request(snapshot, SearchRequest("vector", K, metric=metric, index=name), (), many=True)
-        [segment] = find_source(catalog, question).segments
-        loaded = segment.opened.partitions(range(segment.opened.files.ivf.num_partitions))[0]
-        built.append(_Built(options, sum(each.nbytes for each in loaded) / len(values), best))
-    return built
-
-
 def _candidate(
-    snapshot: Snapshot, column: str, rows: int, built: _Built, memory_bytes: int | None, recall: float
+    snapshot: Snapshot, column: str, rows: int, built: BuiltCandidate, memory_bytes: int | None, recall: float
 ) -> IndexCandidate:
     memory = round(built.row_bytes * rows)
     fits = memory_bytes is None or memory <= memory_bytes
