@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -75,6 +76,9 @@ SPLIT = ("faults/test_crashes.py", "test_histories.py", "engine/test_session.py"
 
 # Tables of tests are small, and what is tested on Spark must run on Spark; `test_placement.py` tests the rule.
 os.environ.setdefault("PENNON_IN_PROCESS_BYTES", "0")
+
+# Modules and collected tests stay until the end: the collector of cycles need not go through them again and again.
+gc.disable()
 
 _tried: Counter[str] = Counter()
 _without_processes: list[str] = []
@@ -172,6 +176,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish() -> None:
+    """From here on, cycles are looked for, but among what tests make alone."""
+    gc.freeze()
+    gc.enable()
 
 
 def _beyond_sample(items: list[pytest.Item]) -> set[pytest.Item]:
