@@ -13,6 +13,7 @@ from lance.file import LanceFileReader
 
 import pennon
 from pennon.jobs.bitmap.plan import BitmapPlan
+from tests.support.cases import covering
 from tests.support.labels import LABEL_FILTERS, label_table, write_labels
 from tests.support.tables import FILTERS, MIXED_FILTERS, every_type, full_scan, stock_answer, write_every_type
 
@@ -41,8 +42,8 @@ def check(uri: str, filters: list[str], *, used: bool = True) -> None:
         assert by_pylance >= len(filters) // 2, f"pylance used an index for {by_pylance} of {len(filters)} filters"
 
 
-@pytest.mark.parametrize("tasks", TASKS)
-@pytest.mark.parametrize("stable", [False, True])
+# How an index is built and what it calls rows do not depend on each other.
+@pytest.mark.parametrize(("tasks", "stable"), covering(TASKS, [False, True], strength=1))
 def test_every_type_and_operator_agrees(tasks: str, stable: bool, tmp_path: Path) -> None:
     uri = write_every_type(tmp_path / "t.lance", 2000, 400, enable_stable_row_ids=stable)
     table = pennon.open(uri)
@@ -98,8 +99,7 @@ def read_index(uri: str, name: str) -> tuple[pa.Table, bytes | None, str | None]
     return reader.read_all().to_table().replace_schema_metadata(None), nulls, metadata.get(b"lance:index_stats")
 
 
-@pytest.mark.parametrize("tasks", TASKS)
-@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize(("tasks", "stable"), covering(TASKS, [False, True], strength=1))
 def test_labels_agree(tasks: str, stable: bool, tmp_path: Path) -> None:
     uri = write_labels(tmp_path / "t.lance", enable_stable_row_ids=stable)
     for column in LISTS:

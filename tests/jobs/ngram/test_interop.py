@@ -17,6 +17,7 @@ from pennon.format.store import Location, open_store
 from pennon.index.ngram.files import POSTINGS_FILE, SCHEMA, write_segment
 from pennon.index.ngram.tokens import tokens_of
 from pennon.testing.oracles import full_scan, pylance_answer
+from tests.support.cases import covering
 from tests.support.manifests import edit_newest
 from tests.support.texts import random_texts, sentences
 
@@ -89,9 +90,9 @@ def test_files_are_those_of_pylance(
     check(uris[0])
 
 
-@pytest.mark.parametrize("type_", TYPES, ids=str)
-@pytest.mark.parametrize("stable", [False, True], ids=["plain", "stable"])
-@pytest.mark.parametrize("builder", ["pennon", "pylance"])
+@pytest.mark.parametrize(
+    ("type_", "stable", "builder"), covering(TYPES, [False, True], ["pennon", "pylance"], strength=2)
+)
 def test_a_life_of_deletions_appends_and_merges(tmp_path: Path, type_: pa.DataType, stable: bool, builder: str) -> None:
     uri = str(tmp_path / "t.lance")
     write(uri, stable=stable, type_=type_)
