@@ -27,7 +27,7 @@ from pennon.query.search.source import find_source
 
 QUERIES = 300
 MEMORY_BYTES = 1 << 30
-# Measurements that a process keeps: `create_index` after `plan_index` or `advise_index` asks for the same again.
+# Measurements that a process keeps, because `create_index` often follows `plan_index` or `advise_index`.
 KEPT = 8
 
 
@@ -53,7 +53,7 @@ def measured_candidates(
     most_row_bytes: float | None,
 ) -> list[BuiltCandidate]:
     """What was measured of the same vectors, else a measurement."""
-    # Options that are arrays have no text that stands for them.
+    # The text of an option that is an array does not show all of it.
     is_plain = all(isinstance(value, str | int | float) for value in given.values())
     vectors = np.ascontiguousarray(to_matrix(values)[0])
     content = hashlib.blake2b(vectors.data, digest_size=32, person=str(vectors.dtype).encode())
