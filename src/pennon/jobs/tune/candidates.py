@@ -57,7 +57,7 @@ def measured_candidates(
     is_plain = all(isinstance(value, str | int | float) for value in given.values())
     vectors = np.ascontiguousarray(to_matrix(values)[0])
     content = hashlib.blake2b(vectors.data, digest_size=32, person=str(vectors.dtype).encode())
-    key = content.hexdigest(), recall, repr((vectors.shape, candidates))
+    key = content.hexdigest(), recall, repr((vectors.shape, candidates, sorted(given.items())))
     known = _measurements.get(key) if is_plain else None
     if known is not None:
         return known
