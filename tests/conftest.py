@@ -46,6 +46,7 @@ SAMPLED = (
 # The modules that take longest come first, so that the processes of a run end at about the same time.
 LONGEST_FIRST = (
     "docs/test_examples.py",
+    "jobs/tune/test_tune.py",
     "jobs/lookup_join/test_join.py",
     "spark/test_sql.py",
     "test_store_failures.py",

@@ -46,14 +46,19 @@ def write(path: Path, count: int = 900, **options: Any) -> str:
     return str(path)
 
 
-def brute_force(uri: str, query: Bits, k: int, filter: str | None = None) -> tuple[list[int], list[float]]:
+def held(dataset: lance.LanceDataset, filter: str | None = None) -> tuple[npt.NDArray[np.int64], Bits]:
+    """The ids and vectors of the rows that have one."""
+    found = dataset.to_table(columns=["id", "v"], filter=filter)
+    found = found.filter(found["v"].is_valid())
+    return found["id"].to_numpy(), np.array(found["v"].to_pylist(), dtype=np.uint8)
+
+
+def brute_force(of: tuple[npt.NDArray[np.int64], Bits], query: Bits, k: int) -> tuple[list[int], list[float]]:
     """Ids and distances by counting the ones of the exclusive or; equal distances by id."""
-    held = lance.dataset(uri).to_table(columns=["id", "v"], filter=filter)
-    held = held.filter(held["v"].is_valid())
-    vectors = np.array(held["v"].to_pylist(), dtype=np.uint8)
+    ids, vectors = of
     distances = np.unpackbits(vectors ^ query, axis=1).sum(axis=1)
-    order = np.lexsort((held["id"].to_numpy(), distances))[:k]
-    return held["id"].to_numpy()[order].tolist(), distances[order].astype(float).tolist()
+    order = np.lexsort((ids, distances))[:k]
+    return ids[order].tolist(), distances[order].astype(float).tolist()
 
 
 def assert_nearest(found: pa.Table, expected: tuple[list[int], list[float]]) -> None:
@@ -68,7 +73,7 @@ def assert_nearest(found: pa.Table, expected: tuple[list[int], list[float]]) -> 
 
 def assert_exact(uri: str, *, indexed: bool = True) -> None:
     """Every partition is probed: Pennon, single and in a batch, and pylance find what brute force finds."""
-    table, queries = pennon.open(uri), bits(6, 1234)
+    table, dataset, queries = pennon.open(uri), lance.dataset(uri), bits(6, 1234)
     walk = HNSW if indexed and table.indices() and "HNSW" in table.indices()[0].type else {}
     if indexed:
         assert table.explain_search("v", queries[0]).segments
@@ -76,30 +81,27 @@ def assert_exact(uri: str, *, indexed: bool = True) -> None:
         options: dict[str, Any] = {**ALL, **walk, "filter": filter, "columns": ["id"]}
         batch = table.search_batch("v", queries, 7, **options)
         refined = table.search_batch("v", queries, 7, refine_factor=3, **options)
+        selected = held(dataset, filter)
         for number, query in enumerate(queries):
-            expected = brute_force(uri, query, 7, filter)
+            expected = brute_force(selected, query, 7)
             assert_nearest(table.search("v", query, 7, **options), expected)
             assert_nearest(table.search("v", query.tolist(), 7, use_index=False, filter=filter), expected)
             for many in (batch, refined):
                 assert_nearest(many.filter(pc.equal(many["query_index"], number)), expected)
-            scanner = lance.dataset(uri).scanner(
+            scanner = dataset.scanner(
                 columns=["id", "_distance"],
                 nearest={"column": "v", "q": query, "k": 7, "metric": "hamming", **ALL, **walk},
                 filter=filter,
                 prefilter=True,
             )
             assert not indexed or "ANN" in scanner.explain_plan()
-            if not stable(uri):  # pylance returns fewer rows than asked for
+            if not dataset.has_stable_row_ids:  # pylance returns fewer rows than asked for
                 assert_nearest(scanner.to_table(), expected)
 
 
 def files_of(uri: str) -> VectorFiles:
     [segment] = pennon.open(uri).indices()[0].segments
     return VectorFiles(open_store(Location.of(uri)), f"_indices/{segment.uuid}")
-
-
-def stable(uri: str) -> bool:
-    return lance.dataset(uri).has_stable_row_ids
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,9 +131,9 @@ def test_trained_centroids_serve_as_well_as_pylances(tmp_path: Path) -> None:
     lance.dataset(theirs).create_index("v", "IVF_FLAT", metric="hamming", num_partitions=12)
     recalls = []
     for uri in (ours, theirs):
-        table, hits = pennon.open(uri), 0
+        table, every, hits = pennon.open(uri), held(lance.dataset(uri)), 0
         for query in bits(60, 5):
-            last = brute_force(uri, query, 10)[1][-1]
+            last = brute_force(every, query, 10)[1][-1]
             found = table.search("v", query, 10, nprobes=2)["_distance"].to_numpy()
             hits += np.count_nonzero(found <= last)
         recalls.append(hits / 600)
