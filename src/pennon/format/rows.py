@@ -30,6 +30,7 @@ from pennon.format.fragment_reuse_file import check_external
 from pennon.format.fragments import Fragment
 from pennon.format.lance_file import LanceFile
 from pennon.format.manifest import Manifest
+from pennon.format.number_rows import NumberRows
 from pennon.format.opening import arrow_schema, open_dataset
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
 from pennon.format.row_set import RowSet, bitmap_of, offsets_of
@@ -173,6 +174,8 @@ class RowReader:
     def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:
         a nested one would be wrapped in its structs."""
+        if self._numbers is not None and (found := self._numbers.take(addresses, columns)) is not None:
+            return found
         with self.reading_rows():
             return self._take(addresses, columns)
 
@@ -269,6 +272,13 @@ class RowReader:
         except (ValueError, OSError, RuntimeError) as error:
             problem = f"base path {base_id} of {self.uri} cannot be opened: {first_line(error)}"
             raise DamagedTable(problem, remedy) from error
+
+    @cached_property
+    def _numbers(self) -> NumberRows | None:
+        """None if files are elsewhere: pylance fetches several ranges of an object store at once."""
+        if not self.store.is_local or self.manifest.base_paths:
+            return None
+        return NumberRows(self.store, self.manifest, self.schema)
 
     def _read_directly(self, part: ScanSlice, columns: list[str]) -> pa.Table | None:
         """A slice of few local fragments without deleted rows, if one data file of each holds all of the columns.

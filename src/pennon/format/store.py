@@ -18,7 +18,7 @@ from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
 from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError
 from pennon.format.disk_cache import DiskCache, disk_cache
 from pennon.format.failures import answering, first_line, store_failure
-from pennon.format.footer import check_footer
+from pennon.format.footer import FileEnd, check_footer
 from pennon.secrets import redact_address, redact_exception, register_secrets
 
 P = ParamSpec("P")
@@ -154,27 +154,31 @@ class Store:
         return self._root is not None
 
     @_in_any_table
-    def check_container(self, path: str, size_bytes: int | None) -> list[tuple[int, int]] | None:
-        """Positions and sizes of the global buffers of a Lance file of this size, as its end gives them; None if the
-        size is unknown. DamagedFile if that end is impossible: pylance allocates the length it gives before it checks
-        whether that is there, and Rust ends the process if that fails."""
+    def check_container(self, path: str, size_bytes: int | None) -> FileEnd | None:
+        """What the end of a Lance file of this size describes; None if the size is unknown. DamagedFile if that end is
+        impossible: pylance allocates the length it gives before it checks whether that is there, and Rust ends the
+        process if that fails."""
         if size_bytes is None:
             return None
-        return check_footer(partial(self.read_range, path), size_bytes, self.describe(path))
+        return check_footer(self.reader(path), size_bytes, self.describe(path))
 
     @_in_any_table
     def read_range(self, path: str, position: int, length: int) -> bytes:
         """Some bytes of a file, all of them or DamagedFile."""
+        return self.reader(path)(position, length)
+
+    @_in_any_table
+    def reader(self, path: str) -> Callable[[int, int], bytes]:
+        """Reads of a file by position and length: all of the bytes or DamagedFile. A local file stays open, and can be
+        read when it is deleted, for as long as the result is kept."""
+        if self._root is None:
+            return partial(self._read_remote, path)
         with self._using("read", path):
-            if self._root is None:
-                content = self._session.read_range(path, position, length)
-            else:
-                with open(self._base + path, "rb") as file:  # noqa: PTH123 - much faster
-                    file.seek(position)
-                    content = file.read(length)
-        if len(content) != length:
-            raise DamagedFile(f"{self.describe(path)} ends before byte {position + length}")
-        return content
+            return _LocalFile(self._base + path, self.describe(path)).read
+
+    def _read_remote(self, path: str, position: int, length: int) -> bytes:
+        with self._using("read", path):
+            return _whole(self._session.read_range(path, position, length), self.describe(path), position, length)
 
     @_in_any_table
     def read(self, path: str) -> bytes:
@@ -304,6 +308,38 @@ class Store:
             raise
         except OSError as error:
             raise DamagedFile(f"cannot {verb} {self.describe(path)}: {first_line(error)}") from error
+
+
+class _LocalFile:
+    """An open file of this machine, which is closed with the last reference to it."""
+
+    __slots__ = ("_file", "_where")
+
+    def __init__(self, path: str, where: str) -> None:
+        self._where = where
+        self._file = os.open(path, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # it was not opened
+            os.close(self._file)
+
+    def read(self, position: int, length: int) -> bytes:
+        try:
+            content = os.pread(self._file, length, position)
+            # A read returns fewer bytes only at the end of a file, or beyond 2 GiB.
+            while len(content) < length and (
+                more := os.pread(self._file, length - len(content), position + len(content))
+            ):
+                content += more
+        except OSError as error:
+            raise DamagedFile(f"cannot read {self._where}: {first_line(error)}") from error
+        return _whole(content, self._where, position, length)
+
+
+def _whole(content: bytes, where: str, position: int, length: int) -> bytes:
+    if len(content) != length:
+        raise DamagedFile(f"{where} ends before byte {position + length}")
+    return content
 
 
 @lru_cache(maxsize=32)
