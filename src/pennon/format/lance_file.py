@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from lance.file import LanceFileReader, ReaderResults
 
 from pennon.errors import DamagedFile, PennonError, StoreUnavailable
 from pennon.format.failures import answering, store_failure
@@ -21,6 +20,9 @@ from pennon.format.index_metadata import IndexFile
 from pennon.format.number_file import columns_by_name
 from pennon.format.small_copies import SMALL_BYTES, small_copies
 from pennon.format.store import Location, Store, open_store
+
+if TYPE_CHECKING:
+    from lance.file import LanceFileReader, ReaderResults
 
 READ_BATCH = 1 << 17
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
-import lance
 import pyarrow as pa
 
 from pennon.format.failures import answering
@@ -15,6 +15,9 @@ from pennon.format.opening import open_dataset, read_local_manifest
 from pennon.format.rows import RowReader
 from pennon.format.schema import Column, Columns
 from pennon.format.store import Location, open_store
+
+if TYPE_CHECKING:
+    import lance
 
 
 class Snapshot(RowReader):

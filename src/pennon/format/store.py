@@ -8,18 +8,23 @@ import tempfile
 from collections.abc import Callable, Container, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial, wraps
+from functools import cached_property, lru_cache, partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote, urlparse
 
-from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
-
+from pennon.deferred import deferred
 from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError
 from pennon.format.disk_cache import DiskCache, disk_cache
 from pennon.format.failures import answering, first_line, store_failure
 from pennon.format.footer import FileEnd, check_footer
+from pennon.format.local_file import LocalFile, whole
 from pennon.secrets import redact_address, redact_exception, register_secrets
+
+if TYPE_CHECKING:
+    from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
+else:
+    LanceFileSession = deferred("lance.file", "LanceFileSession")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,8 +108,14 @@ class Store:
         self._root = location.local_root
         self._shown = location.shown.rstrip("/")
         self._base = f"{self._root}/"
-        with answering(location.shown):
-            self._session = LanceFileSession(location.uri, storage_options=location.storage_options)
+        if self._root is None:
+            _ = self._session  # an address or options that it refuses are reported now
+
+    @cached_property
+    def _session(self) -> LanceFileSession:
+        """pylance's connection. Few rows of a table on this machine are found without it."""
+        with answering(self.location.shown):
+            return LanceFileSession(self.location.uri, storage_options=self.location.storage_options)
 
     @_in_any_table
     def describe(self, path: str) -> str:
@@ -174,11 +185,11 @@ class Store:
         if self._root is None:
             return partial(self._read_remote, path)
         with self._using("read", path):
-            return _LocalFile(self._base + path, self.describe(path)).read
+            return LocalFile(self._base + path, self.describe(path)).read
 
     def _read_remote(self, path: str, position: int, length: int) -> bytes:
         with self._using("read", path):
-            return _whole(self._session.read_range(path, position, length), self.describe(path), position, length)
+            return whole(self._session.read_range(path, position, length), self.describe(path), position, length)
 
     @_in_any_table
     def read(self, path: str) -> bytes:
@@ -308,38 +319,6 @@ class Store:
             raise
         except OSError as error:
             raise DamagedFile(f"cannot {verb} {self.describe(path)}: {first_line(error)}") from error
-
-
-class _LocalFile:
-    """An open file of this machine, which is closed with the last reference to it."""
-
-    __slots__ = ("_file", "_where")
-
-    def __init__(self, path: str, where: str) -> None:
-        self._where = where
-        self._file = os.open(path, os.O_RDONLY)
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # it was not opened
-            os.close(self._file)
-
-    def read(self, position: int, length: int) -> bytes:
-        try:
-            content = os.pread(self._file, length, position)
-            # A read returns fewer bytes only at the end of a file, or beyond 2 GiB.
-            while len(content) < length and (
-                more := os.pread(self._file, length - len(content), position + len(content))
-            ):
-                content += more
-        except OSError as error:
-            raise DamagedFile(f"cannot read {self._where}: {first_line(error)}") from error
-        return _whole(content, self._where, position, length)
-
-
-def _whole(content: bytes, where: str, position: int, length: int) -> bytes:
-    if len(content) != length:
-        raise DamagedFile(f"{where} ends before byte {position + length}")
-    return content
 
 
 @lru_cache(maxsize=32)

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses
 from pennon.format.lance_file import LanceFile
-from pennon.index.arrays import Int64s
+from pennon.index.arrays import Int64s, numbers_of
 from pennon.index.bounds import Bounds
 from pennon.index.btree.lookup import PageFile, PageLookup
 from pennon.index.checksums import digests_of_slices
@@ -98,7 +98,7 @@ class PointSearch:
         chosen = self._needed[start + rows // self._lookup.batch_size]
         if not chosen.all():
             positions, rows = positions[chosen], rows[chosen]
-        return positions, stored.to_numpy()[rows]
+        return positions, numbers_of(stored)[rows]
 
     def _check(self, start: int, stop: int, values: pa.Array, stored: pa.Array, where: str) -> None:
         """Check needed pages against the lookup; a mismatch means that their file is damaged."""

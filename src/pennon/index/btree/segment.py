@@ -15,7 +15,7 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
 from pennon.format.row_set import RowSet
 from pennon.format.store import Store
-from pennon.index.arrays import Int64s
+from pennon.index.arrays import Int64s, numbers_of
 from pennon.index.bounds import Bounds, Positions
 from pennon.index.btree.description import describe_lookup
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
@@ -170,7 +170,7 @@ class BTreeSegment:
             path = f"{self._segment.directory}/{file.name}"
             ids_only = LanceFile(self._store, path, columns=["ids"])
             for batch in ids_only.batches(0, ids_only.num_rows):
-                yield batch.column(0).to_numpy()
+                yield numbers_of(batch.column(0))
 
     def _query(self, condition: Condition) -> _Query:
         # A query estimates and then searches the same condition.
@@ -209,7 +209,7 @@ class BTreeSegment:
             raise DamagedFile(f"{opened.where} has rows without ids", REMEDY)
         if not self.lookup.has_rows(start, stop, [values, stored_ids]):
             raise DamagedFile(f"a page of {start} to {stop - 1} in {opened.where} is not as it was written", REMEDY)
-        ids = stored_ids.to_numpy()
+        ids = numbers_of(stored_ids)
         for page in range(start, stop):
             rows = slice((page - start) * size, min((page - start + 1) * size, len(ids)))
             present = values.slice(rows.start, rows.stop - rows.start)
