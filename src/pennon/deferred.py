@@ -18,8 +18,8 @@ from typing import Any
 
 
 class Deferred:
-    """Stands for a module, or for a function or class of one: it is called, asked for attributes and, if it is a class,
-    tested for instances as the original is."""
+    """Represents a module, or a function or class of one: calls, attributes and tests for instances go to the
+    original."""
 
     __slots__ = ("_module", "_name")
 

@@ -50,7 +50,7 @@ def arrow_schema(outline: pb.ManifestOutline) -> pa.Schema | None:
 
 
 def _plain(columns: Sequence[pb.Field], protos: list[bytes]) -> list[pa.Field] | None:
-    """Columns of common types with nothing below or beside them; None if there are others."""
+    """Columns of common types without fields below them; None if there are others."""
     if len(protos) > MOST_COLUMNS:
         return None
     found: list[pa.Field] = []

@@ -93,6 +93,7 @@ class LanceFile:
         """Open a copy in the disk cache instead; False if another process has just deleted it."""
         try:
             self._open(open_store(Location.of(str(copy.parent))), copy.name, size_bytes, columns)
+            _ = self._reader  # opened now: the copy may be deleted before it is read
         except (DamagedFile, StoreUnavailable):
             return False
         return True
@@ -234,10 +235,20 @@ class LanceFile:
 
     def batches(self, start: int, count: int, batch_rows: int = READ_BATCH) -> Iterator[pa.RecordBatch]:
         """A row range as a stream, for jobs that must not hold all of it in memory."""
+        yield from self.begin_batches(start, count, batch_rows)
+
+    def begin_batches(self, start: int, count: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The same stream, whose reading starts now: pylance reads several ranges at once, if all have begun."""
         _count(reads=1, rows=count)
-        if count:
-            with _Damage(self.where):
-                yield from self._results(start, count, batch_rows).to_batches()
+        if not count:
+            return iter(())
+        with _Damage(self.where):
+            results = self._results(start, count, batch_rows)
+        return self._finish_batches(results)
+
+    def _finish_batches(self, results: ReaderResults) -> Iterator[pa.RecordBatch]:
+        with _Damage(self.where):
+            yield from results.to_batches()
 
     def _read_numbers(self, start: int, count: int) -> pa.Table | None:
         if self._numbers is None or self._bytes is None:

@@ -7,7 +7,7 @@ description. Other pages have two buffers: a word for each chunk, u16 or (`has_l
     word   log2 of the number of values (4 bits; of the last chunk 0, it has the rest), size in 8 bytes less one
     chunk  u16 number of levels (0), u16 or u32 size of the values, padding to 8 bytes, values, padding to 8 bytes
 
-Values are flat or bit-packed. Bit-packed ones start with a number of their own size, the width in bits, followed by
+Values are flat or bit-packed. Bit-packed ones start with a number of the same size, the width in bits, followed by
 1,024 values of that width, interleaved as FastLanes does it: of the 64-bit values, 16 lanes of 64 values each.
 Pages of any other layout are left to pylance.
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +22,7 @@ from pennon.index.arrays import Int64s, numbers_of
 from pennon.index.bounds import Bounds, Positions
 from pennon.index.btree.description import describe_lookup
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
-from pennon.index.btree.points import PointSearch, pages_of
+from pennon.index.btree.points import PointSearch, Window
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition
 from pennon.index.description import Description
@@ -29,6 +32,9 @@ from pennon.index.value_order import SortedValues, is_sorted, same_value
 
 # Pages fetched by one read when a predicate needs many neighbors: 1 Mi rows at the default page size.
 READ_PAGES = 256
+
+# Reads of an object store that wait for their requests together, and the pages that these may hold.
+AHEAD_WINDOWS, AHEAD_PAGES, OPENING_THREADS = 32, 256, 16
 
 REMEDY = "Rebuild the index"
 NOTHING, NO_ROWS = Estimate(0, 0), RowSet.none()
@@ -119,19 +125,17 @@ class BTreeSegment:
         return RowSet.of_addresses(ids if self._reuse is None else self._reuse.remap_ascending(ids))
 
     def find(self, values: pa.Array) -> Iterator[tuple[Int64s, Addresses]]:
-        search = PointSearch(self.lookup, values)
-        for file in self.lookup.files:
-            rows, size = file.pages * self.lookup.batch_size, self._segment.file_sizes.get(file.name)
-            batch_pages, gap = pages_of(size, rows, self.lookup.batch_size)
-            for window in search.windows(file, gap):
-                opened = self._page_file(file)
-                self._check_types(opened.schema, opened.where)
-                for positions, ids in search.read(window, opened, batch_pages):
-                    if self._reuse is not None:
-                        ids, alive = self._reuse.remap(ids)
-                        positions, ids = positions[alive], ids[alive]
-                    if len(ids):
-                        yield positions, ids
+        search, sizes = PointSearch(self.lookup, values), self._segment.file_sizes
+        windows = [window for file in self.lookup.files for window in search.windows(file, sizes.get(file.name))]
+        if not self._store.is_local:
+            self._open_together(dict.fromkeys(window.file.name for window in windows))
+        for window, begun in self._read_ahead(search, windows):
+            for positions, ids in search.finish(window, self._page_file(window.file), begun):
+                if self._reuse is not None:
+                    ids, alive = self._reuse.remap(ids)
+                    positions, ids = positions[alive], ids[alive]
+                if len(ids):
+                    yield positions, ids
 
     def estimate(self, condition: Condition) -> Estimate:
         """What a search would read, computed from the lookup alone."""
@@ -245,6 +249,33 @@ class BTreeSegment:
             path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)
             self._files[name] = LanceFile(self._store, path, size)
         return self._files[name]
+
+    def _open_together(self, names: Iterable[str]) -> None:
+        """Open files of an object store: each takes several requests, one after another."""
+        missing = [name for name in names if name not in self._files]
+        if len(missing) > 1:
+            with ThreadPoolExecutor(min(len(missing), OPENING_THREADS)) as threads:
+                # Each in a copy of the context, where reads are counted.
+                waiting = [threads.submit(copy_context().run, self._file, name) for name in missing]
+                for opened in waiting:
+                    opened.result()
+
+    def _read_ahead(
+        self, search: PointSearch, windows: list[Window]
+    ) -> Iterator[tuple[Window, Iterator[pa.RecordBatch]]]:
+        """Windows whose reading has begun, in their order. Those of an object store wait for their requests together;
+        of all but the first, no more pages than `AHEAD_PAGES`."""
+        begun: deque[tuple[Window, Iterator[pa.RecordBatch]]] = deque()
+        pages = 0
+        for window in windows:
+            pages += window.stop - window.start
+            while begun and (self._store.is_local or len(begun) >= AHEAD_WINDOWS or pages > AHEAD_PAGES):
+                pages -= begun[0][0].stop - begun[0][0].start
+                yield begun.popleft()
+            opened = self._page_file(window.file)
+            self._check_types(opened.schema, opened.where)
+            begun.append((window, search.begin(window, opened)))
+        yield from begun
 
     def _check_types(self, schema: pa.Schema, where: str) -> None:
         if schema.types[:2] != [self._type, pa.uint64()]:
