@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +14,7 @@ from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, sorted_unique
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
+from pennon.format.requests import request_all
 from pennon.format.row_set import RowSet
 from pennon.format.store import Store
 from pennon.index.arrays import Int64s, numbers_of
@@ -34,7 +33,7 @@ from pennon.index.value_order import SortedValues, is_sorted, same_value
 READ_PAGES = 256
 
 # Reads of an object store that wait for their requests together, and the pages that these may hold.
-AHEAD_WINDOWS, AHEAD_PAGES, OPENING_THREADS = 32, 256, 16
+AHEAD_WINDOWS, AHEAD_PAGES = 32, 256
 
 REMEDY = "Rebuild the index"
 NOTHING, NO_ROWS = Estimate(0, 0), RowSet.none()
@@ -127,8 +126,8 @@ class BTreeSegment:
     def find(self, values: pa.Array) -> Iterator[tuple[Int64s, Addresses]]:
         search, sizes = PointSearch(self.lookup, values), self._segment.file_sizes
         windows = [window for file in self.lookup.files for window in search.windows(file, sizes.get(file.name))]
-        if not self._store.is_local:
-            self._open_together(dict.fromkeys(window.file.name for window in windows))
+        # To open a file of an object store takes several requests, one after another.
+        request_all(self._store, self._file, dict.fromkeys(window.file.name for window in windows))
         for window, begun in self._read_ahead(search, windows):
             for positions, ids in search.finish(window, self._page_file(window.file), begun):
                 if self._reuse is not None:
@@ -249,16 +248,6 @@ class BTreeSegment:
             path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)
             self._files[name] = LanceFile(self._store, path, size)
         return self._files[name]
-
-    def _open_together(self, names: Iterable[str]) -> None:
-        """Open files of an object store: each takes several requests, one after another."""
-        missing = [name for name in names if name not in self._files]
-        if len(missing) > 1:
-            with ThreadPoolExecutor(min(len(missing), OPENING_THREADS)) as threads:
-                # Each in a copy of the context, where reads are counted.
-                waiting = [threads.submit(copy_context().run, self._file, name) for name in missing]
-                for opened in waiting:
-                    opened.result()
 
     def _read_ahead(
         self, search: PointSearch, windows: list[Window]
