@@ -8,8 +8,7 @@ from pennon.cli import render
 from pennon.cli.command import verb
 from pennon.cli.completion import complete_index
 from pennon.cli.options import on_table, output_option
-from pennon.jobs.audit.audit import RECALL_QUERIES
-from pennon.jobs.audit.report import Action
+from pennon.jobs.audit.report import RECALL_QUERIES, Action
 from pennon.table import Table
 
 REPAIRS = {

@@ -3,9 +3,17 @@
 The only room that imports pylance, whose API changes every few weeks.
 """
 
-from lance import bytes_read_counter, iops_counter
+from typing import TYPE_CHECKING
 
+from pennon.deferred import deferred
+from pennon.format.local_file import LOCAL_READS
 from pennon.work import register_meter
 
-register_meter("bytes_read", bytes_read_counter)
-register_meter("reads", iops_counter)
+if TYPE_CHECKING:
+    from lance import bytes_read_counter, iops_counter
+else:
+    bytes_read_counter = deferred("lance", "bytes_read_counter")
+    iops_counter = deferred("lance", "iops_counter")
+
+register_meter("bytes_read", lambda: bytes_read_counter() + LOCAL_READS.bytes)
+register_meter("reads", lambda: iops_counter() + LOCAL_READS.reads)

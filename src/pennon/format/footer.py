@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
@@ -26,9 +27,19 @@ ENDING_BYTES = 1 << 16
 Read = Callable[[int, int], bytes]
 
 
-def check_footer(read: Read, size: int, where: str) -> list[tuple[int, int]]:
-    """Positions and sizes of the global buffers. Raises DamagedFile if the footer refers to bytes outside a file of
-    this size."""
+@dataclass(frozen=True, eq=False)
+class FileEnd:
+    """What the end of a file describes: positions and sizes of the global buffers, the first of them (empty if it is
+    not near the end), the pages of the columns, and the version."""
+
+    buffers: list[tuple[int, int]]
+    descriptor: bytes
+    columns: list[pb.ColumnMetadata]
+    version: tuple[int, int]
+
+
+def check_footer(read: Read, size: int, where: str) -> FileEnd:
+    """Raises DamagedFile if the footer refers to bytes outside a file of this size."""
     try:
         return _check(_Ending(read, size))
     except (ValueError, struct.error, DecodeError) as error:
@@ -48,18 +59,18 @@ class _Ending:
 
     def __init__(self, read: Read, size: int) -> None:
         self._read, self.size = read, size
-        self._start = max(0, size - ENDING_BYTES)
-        self._bytes = read(self._start, size - self._start)
+        self.start = max(0, size - ENDING_BYTES)
+        self._bytes = read(self.start, size - self.start)
 
     def read(self, position: int, length: int) -> bytes:
         if position + length > self.size:
             raise ValueError(f"{length} bytes at {position} of {self.size}")
-        if position < self._start:
+        if position < self.start:
             return self._read(position, length)
-        return self._bytes[position - self._start : position - self._start + length]
+        return self._bytes[position - self.start : position - self.start + length]
 
 
-def _check(file: _Ending) -> list[tuple[int, int]]:
+def _check(file: _Ending) -> FileEnd:
     size = file.size
     if size < FOOTER.size:
         raise ValueError(f"it has {size} bytes")
@@ -70,9 +81,9 @@ def _check(file: _Ending) -> list[tuple[int, int]]:
     if not (major == 2 or (major, minor) == (0, 3)) or first > size:
         raise ValueError(f"it has version {major}.{minor}")
     found = _table(file, buffers_at, buffers)
-    for position, length in _table(file, columns_at, columns):
-        _check_column(file.read(position, length), size)
-    return found
+    described = [_column(file.read(*entry), size) for entry in _table(file, columns_at, columns)]
+    descriptor = file.read(*found[0]) if found and found[0][0] >= file.start else b""
+    return FileEnd(found, descriptor, described, (major, minor))
 
 
 def _table(file: _Ending, position: int, count: int) -> list[tuple[int, int]]:
@@ -83,10 +94,11 @@ def _table(file: _Ending, position: int, count: int) -> list[tuple[int, int]]:
     return entries
 
 
-def _check_column(metadata: bytes, size: int) -> None:
+def _column(metadata: bytes, size: int) -> pb.ColumnMetadata:
     column = pb.ColumnMetadata.FromString(metadata)
     for each in (*column.pages, column):
         _check_within(zip(each.buffer_offsets, each.buffer_sizes, strict=True), size)
+    return column
 
 
 def _check_within(entries: Iterable[tuple[int, int]], size: int) -> None:

@@ -10,16 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from lance.file import ReaderResults
 
 from pennon.errors import DamagedFile, PennonError, StoreUnavailable
 from pennon.format.failures import answering, store_failure
 from pennon.format.index_metadata import IndexFile
+from pennon.format.number_file import columns_by_name
 from pennon.format.small_copies import SMALL_BYTES, small_copies
 from pennon.format.store import Location, Store, open_store
+
+if TYPE_CHECKING:
+    from lance.file import LanceFileReader, ReaderResults
 
 READ_BATCH = 1 << 17
 
@@ -90,6 +93,7 @@ class LanceFile:
         """Open a copy in the disk cache instead; False if another process has just deleted it."""
         try:
             self._open(open_store(Location.of(str(copy.parent))), copy.name, size_bytes, columns)
+            _ = self._reader  # opened now: the copy may be deleted before it is read
         except (DamagedFile, StoreUnavailable):
             return False
         return True
@@ -111,14 +115,27 @@ class LanceFile:
         return read()
 
     def _open(self, store: Store, path: str, size_bytes: int | None, columns: list[str] | None) -> None:
-        self._store, self._path = store, path
+        self._store, self._path, self._columns = store, path, columns
+        self._opened: LanceFileReader | None = None
         with _Damage(self.where):
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
                 raise DamagedFile(f"{self.where} has {actual} bytes, but its index recorded {size_bytes}")
-            self._checked_buffers = store.check_container(path, (size_bytes or None) if actual is None else actual)
-            self._reader = store.open_reader(path, columns)
-            self.num_rows: int = self._reader.num_rows()
+            found = store.check_container(path, (size_bytes or None) if actual is None else actual)
+            self._checked_buffers = None if found is None else found.buffers
+            self._numbers = None if found is None or actual is None else columns_by_name(found, columns)
+            # Open from now on, as pylance's reader would be: the file may be deleted before it is read.
+            self._bytes = None if self._numbers is None else store.reader(path)
+            self.num_rows: int = self._reader.num_rows() if self._numbers is None else self._numbers.num_rows
+
+    @property
+    def _reader(self) -> LanceFileReader:
+        """pylance's reader, opened when it is needed."""
+        opened = self._opened
+        if opened is None:
+            with _Damage(self.where):
+                self._opened = opened = self._store.open_reader(self._path, self._columns)
+        return opened
 
     @cached_property
     def _described(self) -> tuple[pa.Schema, list[tuple[int, int]]]:
@@ -131,11 +148,13 @@ class LanceFile:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns, without metadata."""
-        return self._described[0].remove_metadata()
+        return self._described[0].remove_metadata() if self._numbers is None else self._numbers.schema
 
     @cached_property
     def metadata(self) -> dict[str, str]:
         """What the writer recorded in the metadata of the schema."""
+        if self._numbers is not None:
+            return self._numbers.metadata
         found = self._described[0].metadata or {}
         return {key.decode(): value.decode("utf-8", "replace") for key, value in found.items()}
 
@@ -152,6 +171,9 @@ class LanceFile:
 
     def _read(self, start: int, count: int) -> pa.Table:
         with _Damage(self.where):
+            found = self._read_numbers(start, count)
+            if found is not None:
+                return found
             results = self._results(start, count, min(count, READ_BATCH))
         return self._finish_read(results, count)
 
@@ -162,6 +184,9 @@ class LanceFile:
         if count == 0:
             return self.schema.empty_table
         with _Damage(self.where):
+            found = self._read_numbers(start, count)
+            if found is not None:
+                return lambda: found
             results = self._results(start, count, min(count, READ_BATCH))
         return lambda: self._finish_read(results, count)
 
@@ -181,6 +206,10 @@ class LanceFile:
 
     def _take(self, rows: Sequence[int]) -> pa.Table:
         with _Damage(self.where):
+            if self._numbers is not None and self._bytes is not None:
+                found = self._numbers.take(self._bytes, rows)
+                if found is not None:
+                    return found
             with self._reading:
                 results = self._reader.take_rows(list(rows))
             table = results.to_table()
@@ -206,10 +235,25 @@ class LanceFile:
 
     def batches(self, start: int, count: int, batch_rows: int = READ_BATCH) -> Iterator[pa.RecordBatch]:
         """A row range as a stream, for jobs that must not hold all of it in memory."""
+        yield from self.begin_batches(start, count, batch_rows)
+
+    def begin_batches(self, start: int, count: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The same stream, whose reading starts now: pylance reads several ranges at once, if all have begun."""
         _count(reads=1, rows=count)
-        if count:
-            with _Damage(self.where):
-                yield from self._results(start, count, batch_rows).to_batches()
+        if not count:
+            return iter(())
+        with _Damage(self.where):
+            results = self._results(start, count, batch_rows)
+        return self._finish_batches(results)
+
+    def _finish_batches(self, results: ReaderResults) -> Iterator[pa.RecordBatch]:
+        with _Damage(self.where):
+            yield from results.to_batches()
+
+    def _read_numbers(self, start: int, count: int) -> pa.Table | None:
+        if self._numbers is None or self._bytes is None:
+            return None
+        return self._numbers.read(self._bytes, start, count)
 
     def _results(self, start: int, count: int, batch_rows: int) -> ReaderResults:
         # pylance's reader refuses a second thread while it sets up a read; the results can be fetched concurrently.

@@ -6,18 +6,19 @@ handle of pylance is opened when rows are read.
 
 from __future__ import annotations
 
-import json
 import os
+from typing import TYPE_CHECKING
 
-import lance
-import pyarrow as pa
-from lance.schema import LanceSchema
-
+from pennon.deferred import deferred
 from pennon.errors import DamagedTable, InvalidArgument, PennonError, TableNotFound
 from pennon.format.failures import ARGUMENT, first_line, is_missing, store_failure
 from pennon.format.manifest import VERSIONS, Manifest, read_manifest
-from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Location, open_store, translate_panics
+
+if TYPE_CHECKING:
+    import lance
+else:
+    lance = deferred("lance")
 
 
 def read_local_manifest(location: Location, version: int | None = None) -> Manifest | None:
@@ -47,16 +48,6 @@ def open_dataset(location: Location, version: int | None = None, manifest: bytes
         raise
     except (ValueError, OSError, RuntimeError) as error:
         raise _not_opened(location, version, error) from error
-
-
-def arrow_schema(outline: pb.ManifestOutline) -> pa.Schema | None:
-    """The schema of a manifest, as pylance translates it; None if one of its types is Lance's own, such as JSON, which
-    only a handle of pylance shows as Arrow's."""
-    protos = [proto.SerializeToString() for proto in outline.fields]
-    if any(b"lance" in proto for proto in protos):
-        return None
-    metadata = json.dumps({key: list(value) for key, value in outline.schema_metadata.items()})
-    return LanceSchema._from_protos(metadata, *protos).to_pyarrow()  # pyright: ignore[reportPrivateUsage]
 
 
 def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:

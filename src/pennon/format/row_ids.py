@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.fragment import RowIdSequence
 
+from pennon.deferred import deferred
 from pennon.errors import DamagedTable
 from pennon.format.addresses import OFFSET_BITS, Addresses, split_by_fragment
 from pennon.format.fragments import Fragment
 from pennon.format.protobuf_wire import fields
 from pennon.format.store import translate_read_errors
+
+if TYPE_CHECKING:
+    import lance
+    from lance.fragment import RowIdSequence
+else:
+    RowIdSequence = deferred("lance.fragment", "RowIdSequence")
 
 RowIds = npt.NDArray[np.uint64]
 

@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from lance.dataset import ColumnOrdering
 from pyroaring import BitMap
 
+from pennon.deferred import deferred
 from pennon.errors import DamagedFile, DamagedTable, StoreUnavailable
 from pennon.format.addresses import (
     OFFSET_BITS,
@@ -22,6 +21,7 @@ from pennon.format.addresses import (
     serialize_allowlist,
     split_by_fragment,
 )
+from pennon.format.arrow_schema import arrow_schema
 from pennon.format.base_paths import base_location, why_refused
 from pennon.format.column_file import open_columns
 from pennon.format.deletions import read_deleted_offsets
@@ -30,12 +30,19 @@ from pennon.format.fragment_reuse_file import check_external
 from pennon.format.fragments import Fragment
 from pennon.format.lance_file import LanceFile
 from pennon.format.manifest import Manifest
-from pennon.format.opening import arrow_schema, open_dataset
+from pennon.format.number_rows import NumberRows
+from pennon.format.opening import open_dataset
 from pennon.format.requests import request_all
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
 from pennon.format.row_set import RowSet, bitmap_of, offsets_of
 from pennon.format.schema import Column, stored_values
 from pennon.format.store import Location, Store, open_store, translate_read_errors
+
+if TYPE_CHECKING:
+    import lance
+    from lance.dataset import ColumnOrdering
+else:
+    ColumnOrdering = deferred("lance.dataset", "ColumnOrdering")
 
 SCAN_BATCH = 1 << 17
 WIDE_READAHEAD = 2
@@ -174,6 +181,8 @@ class RowReader:
     def take(self, addresses: Addresses, columns: list[str] | None) -> pa.Table:
         """A few rows at (ascending) live addresses, without the cost of setting up a scan. Top-level columns only:
         a nested one would be wrapped in its structs."""
+        if self._numbers is not None and (found := self._numbers.take(addresses, columns)) is not None:
+            return found
         with self.reading_rows():
             return self._take(addresses, columns)
 
@@ -277,6 +286,13 @@ class RowReader:
         except (ValueError, OSError, RuntimeError) as error:
             problem = f"base path {base_id} of {self.uri} cannot be opened: {first_line(error)}"
             raise DamagedTable(problem, remedy) from error
+
+    @cached_property
+    def _numbers(self) -> NumberRows | None:
+        """None if files are elsewhere: pylance fetches several ranges of an object store at once."""
+        if not self.store.is_local or self.manifest.base_paths:
+            return None
+        return NumberRows(self.store, self.manifest, self.schema)
 
     def _read_directly(self, part: ScanSlice, columns: list[str]) -> pa.Table | None:
         """A slice of few local fragments without deleted rows, if one data file of each holds all of the columns.

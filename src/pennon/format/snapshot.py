@@ -6,8 +6,8 @@ import secrets
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
+from typing import TYPE_CHECKING
 
-import lance
 import pyarrow as pa
 
 from pennon.format.failures import answering
@@ -16,6 +16,9 @@ from pennon.format.opening import open_dataset, read_local_manifest
 from pennon.format.rows import RowReader
 from pennon.format.schema import Column, Columns
 from pennon.format.store import Location, open_store
+
+if TYPE_CHECKING:
+    import lance
 
 
 class Snapshot(RowReader):

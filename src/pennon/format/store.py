@@ -8,18 +8,23 @@ import tempfile
 from collections.abc import Callable, Container, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial, wraps
+from functools import cached_property, lru_cache, partial, wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote, urlparse
 
-from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
-
+from pennon.deferred import deferred
 from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError
 from pennon.format.disk_cache import DiskCache, disk_cache
 from pennon.format.failures import answering, first_line, store_failure
-from pennon.format.footer import check_footer
+from pennon.format.footer import FileEnd, check_footer
+from pennon.format.local_file import LocalFile, whole
 from pennon.secrets import redact_address, redact_exception, register_secrets
+
+if TYPE_CHECKING:
+    from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
+else:
+    LanceFileSession = deferred("lance.file", "LanceFileSession")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,8 +108,14 @@ class Store:
         self._root = location.local_root
         self._shown = location.shown.rstrip("/")
         self._base = f"{self._root}/"
-        with answering(location.shown):
-            self._session = LanceFileSession(location.uri, storage_options=location.storage_options)
+        if self._root is None:
+            _ = self._session  # an address or options that it refuses are reported now
+
+    @cached_property
+    def _session(self) -> LanceFileSession:
+        """pylance's connection. Few rows of a table on this machine are found without it."""
+        with answering(self.location.shown):
+            return LanceFileSession(self.location.uri, storage_options=self.location.storage_options)
 
     @_in_any_table
     def describe(self, path: str) -> str:
@@ -154,27 +165,31 @@ class Store:
         return self._root is not None
 
     @_in_any_table
-    def check_container(self, path: str, size_bytes: int | None) -> list[tuple[int, int]] | None:
-        """Positions and sizes of the global buffers of a Lance file of this size, as its end gives them; None if the
-        size is unknown. DamagedFile if that end is impossible: pylance allocates the length it gives before it checks
-        whether that is there, and Rust ends the process if that fails."""
+    def check_container(self, path: str, size_bytes: int | None) -> FileEnd | None:
+        """What the end of a Lance file of this size describes; None if the size is unknown. DamagedFile if that end is
+        impossible: pylance allocates the length it gives before it checks whether that is there, and Rust ends the
+        process if that fails."""
         if size_bytes is None:
             return None
-        return check_footer(partial(self.read_range, path), size_bytes, self.describe(path))
+        return check_footer(self.reader(path), size_bytes, self.describe(path))
 
     @_in_any_table
     def read_range(self, path: str, position: int, length: int) -> bytes:
         """Some bytes of a file, all of them or DamagedFile."""
+        return self.reader(path)(position, length)
+
+    @_in_any_table
+    def reader(self, path: str) -> Callable[[int, int], bytes]:
+        """Reads of a file by position and length: all of the bytes or DamagedFile. A local file stays open, and can be
+        read when it is deleted, for as long as the result is kept."""
+        if self._root is None:
+            return partial(self._read_remote, path)
         with self._using("read", path):
-            if self._root is None:
-                content = self._session.read_range(path, position, length)
-            else:
-                with open(self._base + path, "rb") as file:  # noqa: PTH123 - much faster
-                    file.seek(position)
-                    content = file.read(length)
-        if len(content) != length:
-            raise DamagedFile(f"{self.describe(path)} ends before byte {position + length}")
-        return content
+            return LocalFile(self._base + path, self.describe(path)).read
+
+    def _read_remote(self, path: str, position: int, length: int) -> bytes:
+        with self._using("read", path):
+            return whole(self._session.read_range(path, position, length), self.describe(path), position, length)
 
     @_in_any_table
     def read(self, path: str) -> bytes:

@@ -25,6 +25,8 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 
+from pennon.index.arrays import array_of, numbers_of
+
 Key = int | bytes
 Cut = tuple[Any, ...]
 Span = tuple[Cut, Cut]
@@ -118,7 +120,8 @@ class Order:
 
     def scalars(self, keys: Sequence[Key]) -> list[pa.Scalar]:
         """The values of the keys."""
-        return list(pa.array(self._values(keys), self.type))
+        values = self._values(keys)
+        return list(array_of(values, self.type) if isinstance(values, np.ndarray) else pa.array(values, self.type))
 
     def _values(self, keys: Sequence[Key]) -> Sequence[object] | np.ndarray:
         if self.family == "bool":
@@ -131,7 +134,10 @@ class Order:
             return bits.view(f"<f{self.type.bit_width // 8}")
         if self.family == "decimal":
             return [Decimal((key < 0, _digits(key), -self.type.scale)) for key in keys if isinstance(key, int)]
-        return keys
+        if self.family in ("binary", "other"):
+            return keys
+        sign = "u" if pa.types.is_unsigned_integer(self.type) else "i"
+        return np.array(keys, dtype=f"<{sign}{self.type.bit_width // 8}")
 
 
 @lru_cache(maxsize=256)
@@ -217,8 +223,8 @@ def _keys_of(values: pa.Array, family: str) -> Iterable[Key]:
         data = values.buffers()[1].to_pybytes()[values.offset * width : (values.offset + len(values)) * width]
         return [int.from_bytes(data[at : at + width], "little", signed=True) for at in range(0, len(data), width)]
     if family == "int":
-        return values.to_numpy().tolist()
-    return values.view(pa.int32() if values.type.bit_width == 32 else pa.int64()).to_numpy().tolist()
+        return numbers_of(values).tolist()
+    return numbers_of(values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())).tolist()
 
 
 def _digits(key: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pennon.index.arrays import Bytes, Int64s
+from pennon.index.arrays import Bytes, Int64s, numbers_of
 from pennon.index.sorting import Strings, kernels, order_of_keys, order_of_strings
 
 Side = Literal["left", "right"]
@@ -52,13 +52,13 @@ def fixed_keys(values: pa.Array) -> npt.NDArray[Any] | None:
     """Integers in the order of the values, if a machine word suffices; None for strings and wide decimals."""
     type_ = values.type
     if pa.types.is_boolean(type_):
-        return values.cast(pa.uint8()).to_numpy()
+        return numbers_of(values.cast(pa.uint8()))
     if pa.types.is_floating(type_):
-        return _total_order(values.to_numpy())
+        return _total_order(numbers_of(values))
     if pa.types.is_integer(type_):
-        return values.to_numpy()
+        return numbers_of(values)
     if pa.types.is_temporal(type_) and not pa.types.is_interval(type_):
-        return values.view(pa.int32() if type_.bit_width == 32 else pa.int64()).to_numpy()
+        return numbers_of(values.view(pa.int32() if type_.bit_width == 32 else pa.int64()))
     if pa.types.is_decimal(type_):
         # Up to 18 digits fit one word. The precision decides, not the values, so that keys of two arrays compare.
         return np.ascontiguousarray(_words(values)[:, 0]).view(np.int64) if type_.precision <= 18 else None
@@ -155,12 +155,22 @@ class SortedValues:
         return find(range(len(self)), value.as_py(), key=lambda i: values[i].as_py())
 
 
+FEW_KEYS = 8
+
+
 class SearchKeys:
     """Ascending values to search for, and for each whether to find the position after the values equal to it."""
 
     def __init__(self, values: Sequence[pa.Scalar], right: Sequence[bool], value_type: pa.DataType) -> None:
-        # An array of scalars keeps their bits: a NaN's sign, nanoseconds.
-        self.keys = fixed_keys(pa.array(values, value_type))
+        # An array of scalars keeps their bits: a NaN's sign, nanoseconds. For few it is made without `pa.array`, whose
+        # first call imports pandas.
+        if not values:
+            array = pa.nulls(0, value_type)
+        elif len(values) <= FEW_KEYS:
+            array = pa.concat_arrays([pa.repeat(value, 1) for value in values])
+        else:
+            array = pa.array(values, value_type)
+        self.keys = fixed_keys(array)
         self.values: list[Any] = [] if self.keys is not None else [value.as_py() for value in values]
         self.right = np.array(right, dtype=np.bool_)
 

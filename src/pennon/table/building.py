@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
+from pennon.deferred import deferred
 from pennon.format.snapshot import Snapshot
 from pennon.index.option_text import documents_options
 from pennon.index.options import IndexOptions
 from pennon.index.registry import index_options, index_types
-from pennon.jobs.create_index import create_index, plan_index
-from pennon.jobs.drop_index import DropPlan, drop_index, plan_drop
-from pennon.jobs.kinds import BuildPlan
 from pennon.jobs.results import IndexResult, UpdateResult
 from pennon.jobs.shared.budget import task_memory
-from pennon.jobs.shared.placement import in_process
-from pennon.jobs.tune.advice import IndexAdvice
-from pennon.jobs.tune.advise import advise_index, advised_plan, vector_request
-from pennon.jobs.update_column import ColumnUpdate, UpdatePlan, count_update, update_column
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.table.arguments import bytes_of, check_flags, check_texts, ids_of
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import DEFAULT_TYPE, runs_jobs
+
+if TYPE_CHECKING:
+    from pennon.jobs.create_index import create_index, plan_index
+    from pennon.jobs.drop_index import DropPlan, drop_index, plan_drop
+    from pennon.jobs.kinds import BuildPlan
+    from pennon.jobs.shared.placement import in_process
+    from pennon.jobs.tune.advice import IndexAdvice
+    from pennon.jobs.tune.advise import advise_index, advised_plan, vector_request
+    from pennon.jobs.update_column import ColumnUpdate, UpdatePlan, count_update, update_column
+else:
+    create_index = deferred("pennon.jobs.create_index", "create_index")
+    plan_index = deferred("pennon.jobs.create_index", "plan_index")
+    drop_index = deferred("pennon.jobs.drop_index", "drop_index")
+    plan_drop = deferred("pennon.jobs.drop_index", "plan_drop")
+    in_process = deferred("pennon.jobs.shared.placement", "in_process")
+    advise_index = deferred("pennon.jobs.tune.advise", "advise_index")
+    advised_plan = deferred("pennon.jobs.tune.advise", "advised_plan")
+    vector_request = deferred("pennon.jobs.tune.advise", "vector_request")
+    ColumnUpdate = deferred("pennon.jobs.update_column", "ColumnUpdate")
+    count_update = deferred("pennon.jobs.update_column", "count_update")
+    update_column = deferred("pennon.jobs.update_column", "update_column")
 
 
 class BuildVerbs(TableHandle):

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from pennon.deferred import deferred
 from pennon.index.cache import CacheStatistics
-from pennon.query.warm import Warmed, warm
 from pennon.table.arguments import check_texts
 from pennon.table.handle import TableHandle
+
+if TYPE_CHECKING:
+    from pennon.query.warm import Warmed, warm
+else:
+    warm = deferred("pennon.query.warm", "warm")
 
 
 class CacheVerbs(TableHandle):

@@ -5,21 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal, cast, overload
+from typing import TYPE_CHECKING, Literal, cast, overload
 
+from pennon.deferred import deferred
 from pennon.errors import InvalidArgument
 from pennon.format.snapshot import Snapshot
 from pennon.jobs.results import RowsResult
-from pennon.jobs.rows.cover import cover_changes
-from pennon.jobs.rows.delete import delete_rows, plan_delete
-from pennon.jobs.rows.plan import RowsPlan
-from pennon.jobs.rows.update import RowsUpdate, plan_update, update_rows
 from pennon.jobs.shared.budget import task_memory
-from pennon.jobs.update_column import ColumnUpdate, count_update, update_column
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.table.arguments import check_flags, check_texts
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import runs_jobs
+
+if TYPE_CHECKING:
+    from pennon.jobs.rows.cover import cover_changes
+    from pennon.jobs.rows.delete import delete_rows, plan_delete
+    from pennon.jobs.rows.plan import RowsPlan
+    from pennon.jobs.rows.update import RowsUpdate, plan_update, update_rows
+    from pennon.jobs.update_column import ColumnUpdate, count_update, update_column
+else:
+    cover_changes = deferred("pennon.jobs.rows.cover", "cover_changes")
+    delete_rows = deferred("pennon.jobs.rows.delete", "delete_rows")
+    plan_delete = deferred("pennon.jobs.rows.delete", "plan_delete")
+    RowsPlan = deferred("pennon.jobs.rows.plan", "RowsPlan")
+    RowsUpdate = deferred("pennon.jobs.rows.update", "RowsUpdate")
+    plan_update = deferred("pennon.jobs.rows.update", "plan_update")
+    update_rows = deferred("pennon.jobs.rows.update", "update_rows")
+    ColumnUpdate = deferred("pennon.jobs.update_column", "ColumnUpdate")
+    count_update = deferred("pennon.jobs.update_column", "count_update")
+    update_column = deferred("pennon.jobs.update_column", "update_column")
 
 
 class ChangeVerbs(TableHandle):

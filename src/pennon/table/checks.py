@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pennon.jobs.audit.audit import RECALL_QUERIES, audit
-from pennon.jobs.audit.report import AuditReport
+from pennon.deferred import deferred
+from pennon.jobs.audit.report import RECALL_QUERIES, AuditReport
 from pennon.jobs.shared.budget import task_memory
-from pennon.report.data import to_data
-from pennon.report.facts import collect
-from pennon.report.page import page
 from pennon.table.arguments import check_flags, check_names, check_numbers
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import runs_jobs
+
+if TYPE_CHECKING:
+    from pennon.jobs.audit.audit import audit
+    from pennon.report.data import to_data
+    from pennon.report.facts import collect
+    from pennon.report.page import page
+else:
+    audit = deferred("pennon.jobs.audit.audit", "audit")
+    to_data = deferred("pennon.report.data", "to_data")
+    collect = deferred("pennon.report.facts", "collect")
+    page = deferred("pennon.report.page", "page")
 
 
 class CheckVerbs(TableHandle):

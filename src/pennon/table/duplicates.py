@@ -6,20 +6,25 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from pennon.deferred import deferred
 from pennon.engine import require_spark
 from pennon.errors import InvalidArgument
 from pennon.format.rows import ROW_ID
-from pennon.jobs.near_duplicates.join import near_duplicates
-from pennon.jobs.near_duplicates.plan import NearDuplicatesPlan, plan_near_duplicates
 from pennon.jobs.shared.budget import task_memory
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.query.scan.request import ScanRequest, check_request, column_names
-from pennon.query.search.request import SearchRequest
 from pennon.table.arguments import check_flags, check_numbers
 from pennon.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
+    from pennon.jobs.near_duplicates.join import near_duplicates
+    from pennon.jobs.near_duplicates.plan import NearDuplicatesPlan, plan_near_duplicates
+    from pennon.query.search.request import SearchRequest
+else:
+    near_duplicates = deferred("pennon.jobs.near_duplicates.join", "near_duplicates")
+    plan_near_duplicates = deferred("pennon.jobs.near_duplicates.plan", "plan_near_duplicates")
+    SearchRequest = deferred("pennon.query.search.request", "SearchRequest")
 
 
 class DuplicateVerbs(TableHandle):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 
+from pennon.deferred import deferred
 from pennon.engine import require_spark
 from pennon.errors import InvalidArgument
-from pennon.jobs.dataframe import dataframe
 from pennon.query.filter.reading import FilterLike, conjunction, filter_text
 from pennon.query.scan.execute import parse
 from pennon.query.scan.explain import Explanation
@@ -19,6 +19,9 @@ from pennon.table.queries import QueryVerbs
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
+    from pennon.jobs.dataframe import dataframe
+else:
+    dataframe = deferred("pennon.jobs.dataframe", "dataframe")
 
 
 class FrameVerbs(QueryVerbs):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pennon.deferred import deferred
 from pennon.engine import require_spark
-from pennon.jobs.lookup_join.join import OnLike, lookup_join, lookup_request, planned
-from pennon.jobs.lookup_join.plan import LookupJoinPlan, LookupRequest
 from pennon.jobs.shared.budget import task_memory
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.query.scan.request import column_names
@@ -16,6 +15,12 @@ from pennon.table.handle import TableHandle
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
+    from pennon.jobs.lookup_join.join import OnLike, lookup_join, lookup_request, planned
+    from pennon.jobs.lookup_join.plan import LookupJoinPlan, LookupRequest
+else:
+    lookup_join = deferred("pennon.jobs.lookup_join.join", "lookup_join")
+    lookup_request = deferred("pennon.jobs.lookup_join.join", "lookup_request")
+    planned = deferred("pennon.jobs.lookup_join.join", "planned")
 
 
 class LookupVerbs(TableHandle):

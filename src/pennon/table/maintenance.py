@@ -6,25 +6,42 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
+from pennon.deferred import deferred
 from pennon.errors import InvalidArgument
 from pennon.format.cleanup import ORPHAN_AGE
-from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
-from pennon.jobs.compact.compact import compact
-from pennon.jobs.compact.plan import CompactionChoices, CompactPlan, check_compaction, plan_compact
-from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan, catch_up, plan_catch_up
-from pennon.jobs.fragment_reuse.trim import TrimPlan, plan_trim, trim
-from pennon.jobs.kinds import PlanContext
-from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport, maintain
-from pennon.jobs.optimize.optimize import optimize
-from pennon.jobs.optimize.plan import plan_optimize
-from pennon.jobs.optimize.steps import OptimizePlan
 from pennon.jobs.results import Result, TrimResult
 from pennon.jobs.shared.budget import task_memory
 from pennon.table.arguments import check_durations, check_flags, check_names
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import runs_jobs
+
+if TYPE_CHECKING:
+    from pennon.jobs.clean_orphans import CleanedOrphans, clean_orphans
+    from pennon.jobs.compact.compact import compact
+    from pennon.jobs.compact.plan import CompactionChoices, CompactPlan, check_compaction, plan_compact
+    from pennon.jobs.fragment_reuse.catch_up import CatchUpPlan, catch_up, plan_catch_up
+    from pennon.jobs.fragment_reuse.trim import TrimPlan, plan_trim, trim
+    from pennon.jobs.kinds import PlanContext
+    from pennon.jobs.maintain import MaintenancePolicy, MaintenanceReport, maintain
+    from pennon.jobs.optimize.optimize import optimize
+    from pennon.jobs.optimize.plan import plan_optimize
+    from pennon.jobs.optimize.steps import OptimizePlan
+else:
+    clean_orphans = deferred("pennon.jobs.clean_orphans", "clean_orphans")
+    compact = deferred("pennon.jobs.compact.compact", "compact")
+    check_compaction = deferred("pennon.jobs.compact.plan", "check_compaction")
+    plan_compact = deferred("pennon.jobs.compact.plan", "plan_compact")
+    catch_up = deferred("pennon.jobs.fragment_reuse.catch_up", "catch_up")
+    plan_catch_up = deferred("pennon.jobs.fragment_reuse.catch_up", "plan_catch_up")
+    plan_trim = deferred("pennon.jobs.fragment_reuse.trim", "plan_trim")
+    trim = deferred("pennon.jobs.fragment_reuse.trim", "trim")
+    PlanContext = deferred("pennon.jobs.kinds", "PlanContext")
+    MaintenancePolicy = deferred("pennon.jobs.maintain", "MaintenancePolicy")
+    maintain = deferred("pennon.jobs.maintain", "maintain")
+    optimize = deferred("pennon.jobs.optimize.optimize", "optimize")
+    plan_optimize = deferred("pennon.jobs.optimize.plan", "plan_optimize")
 
 
 class MaintenanceVerbs(TableHandle):

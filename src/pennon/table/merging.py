@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, overload
 
 import pyarrow as pa
 
+from pennon.deferred import deferred
 from pennon.jobs.merge.clauses import Clauses, Delete, Insert, Matched
-from pennon.jobs.merge.merge import merge_rows, plan_merge
 from pennon.jobs.results import RowsResult
-from pennon.jobs.rows.cover import cover_changes
-from pennon.jobs.rows.plan import RowsPlan
 from pennon.jobs.shared.budget import task_memory
 from pennon.table.arguments import check_flags
 from pennon.table.changing import ChangeVerbs
@@ -20,6 +18,13 @@ from pennon.table.verbs import runs_jobs
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
+    from pennon.jobs.merge.merge import merge_rows, plan_merge
+    from pennon.jobs.rows.cover import cover_changes
+    from pennon.jobs.rows.plan import RowsPlan
+else:
+    merge_rows = deferred("pennon.jobs.merge.merge", "merge_rows")
+    plan_merge = deferred("pennon.jobs.merge.merge", "plan_merge")
+    cover_changes = deferred("pennon.jobs.rows.cover", "cover_changes")
 
 
 class ArrowStream(Protocol):

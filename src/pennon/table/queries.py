@@ -7,28 +7,34 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import pyarrow as pa
 
+from pennon.deferred import deferred
 from pennon.engine import require_spark
 from pennon.errors import InvalidArgument
-from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.shared.budget import task_memory
 from pennon.query.filter.reading import FilterLike
 from pennon.query.scan import execute
-from pennon.query.scan.explain import Explanation, explain
 from pennon.query.scan.request import ColumnsLike, ScanOptions, ScanRequest
-from pennon.query.search.explain import SearchExplanation, explain_search
-from pennon.query.search.query_vectors import VectorLike
-from pennon.query.search.request import SearchOptions, SearchRequest
-from pennon.query.search.run import search
-from pennon.query.search.tuning.resolve import with_recall
 from pennon.table.arguments import check_flags, check_is_frame, check_texts
 from pennon.table.text_queries import TextVerbs, check_no_index
 
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
-
-if TYPE_CHECKING:  # see `text_queries`
+    from pennon.jobs.knn_join.join import knn_join
+    from pennon.query.scan.explain import Explanation, explain
+    from pennon.query.search.explain import SearchExplanation, explain_search
+    from pennon.query.search.query_vectors import VectorLike
+    from pennon.query.search.request import SearchOptions, SearchRequest
+    from pennon.query.search.run import search
+    from pennon.query.search.tuning.resolve import with_recall
     from pennon.query.text.explain import TextExplanation
     from pennon.query.text.request import TextLike
+else:
+    knn_join = deferred("pennon.jobs.knn_join.join", "knn_join")
+    explain = deferred("pennon.query.scan.explain", "explain")
+    explain_search = deferred("pennon.query.search.explain", "explain_search")
+    SearchRequest = deferred("pennon.query.search.request", "SearchRequest")
+    search = deferred("pennon.query.search.run", "search")
+    with_recall = deferred("pennon.query.search.tuning.resolve", "with_recall")
 
 
 class QueryVerbs(TextVerbs):

@@ -13,16 +13,18 @@ from pennon.errors import InvalidArgument
 from pennon.jobs.shared.budget import task_memory
 from pennon.query.filter.reading import FilterLike, filter_text
 from pennon.query.scan.request import ScanRequest, check_request
-from pennon.query.search.query_vectors import VectorLike
 from pennon.table.arguments import check_is_frame, check_texts
 from pennon.table.handle import TableHandle
 
-# Imported when texts are searched: the kernels of inverted indices take seconds to load, and every table imports this.
 if TYPE_CHECKING:
     from pennon.engine import DataFrame
     from pennon.query.hybrid.run import HybridOptions
+    from pennon.query.search.query_vectors import VectorLike
     from pennon.query.text.explain import TextExplanation
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions, TextQuery, TextRequest
+
+
+# Imported when texts are searched: the kernels of inverted indices take seconds to load, and every table imports this.
 
 
 class TextVerbs(TableHandle):

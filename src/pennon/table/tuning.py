@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from pennon.deferred import deferred
 from pennon.errors import InvalidArgument
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.options import IndexOptions
-from pennon.jobs.tune.advice import IndexAdvice
-from pennon.jobs.tune.advise import advise_index, vector_request
-from pennon.jobs.tune.result import TuningResult
-from pennon.jobs.tune.tune import tune
 from pennon.query.catalog import Catalog
 from pennon.query.filter.reading import FilterLike, filter_text
-from pennon.query.search.query_vectors import VectorLike
-from pennon.query.search.request import SearchRequest
 from pennon.table.arguments import bytes_of, check_flags, check_texts, check_whole_numbers
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import runs_jobs
+
+if TYPE_CHECKING:
+    from pennon.jobs.tune.advice import IndexAdvice
+    from pennon.jobs.tune.advise import advise_index, vector_request
+    from pennon.jobs.tune.result import TuningResult
+    from pennon.jobs.tune.tune import tune
+    from pennon.query.search.query_vectors import VectorLike
+    from pennon.query.search.request import SearchRequest
+else:
+    advise_index = deferred("pennon.jobs.tune.advise", "advise_index")
+    vector_request = deferred("pennon.jobs.tune.advise", "vector_request")
+    tune = deferred("pennon.jobs.tune.tune", "tune")
+    SearchRequest = deferred("pennon.query.search.request", "SearchRequest")
 
 
 class TuneVerbs(TableHandle):

@@ -319,12 +319,130 @@ class ColumnMetadata(_message.Message):
     def __init__(self, pages: _Optional[_Iterable[_Union[PageMetadata, _Mapping]]] = ..., buffer_offsets: _Optional[_Iterable[int]] = ..., buffer_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PageMetadata(_message.Message):
-    __slots__ = ("buffer_offsets", "buffer_sizes")
+    __slots__ = ("buffer_offsets", "buffer_sizes", "length", "encoding")
     BUFFER_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     BUFFER_SIZES_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
     buffer_offsets: _containers.RepeatedScalarFieldContainer[int]
     buffer_sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, buffer_offsets: _Optional[_Iterable[int]] = ..., buffer_sizes: _Optional[_Iterable[int]] = ...) -> None: ...
+    length: int
+    encoding: bytes
+    def __init__(self, buffer_offsets: _Optional[_Iterable[int]] = ..., buffer_sizes: _Optional[_Iterable[int]] = ..., length: _Optional[int] = ..., encoding: _Optional[bytes] = ...) -> None: ...
+
+class PageEncoding(_message.Message):
+    __slots__ = ("direct",)
+    class Direct(_message.Message):
+        __slots__ = ("encoding",)
+        ENCODING_FIELD_NUMBER: _ClassVar[int]
+        encoding: Any
+        def __init__(self, encoding: _Optional[_Union[Any, _Mapping]] = ...) -> None: ...
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
+    direct: PageEncoding.Direct
+    def __init__(self, direct: _Optional[_Union[PageEncoding.Direct, _Mapping]] = ...) -> None: ...
+
+class PageLayout(_message.Message):
+    __slots__ = ("mini_block_layout", "constant_layout")
+    MINI_BLOCK_LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    CONSTANT_LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    mini_block_layout: MiniBlockLayout
+    constant_layout: ConstantLayout
+    def __init__(self, mini_block_layout: _Optional[_Union[MiniBlockLayout, _Mapping]] = ..., constant_layout: _Optional[_Union[ConstantLayout, _Mapping]] = ...) -> None: ...
+
+class MiniBlockLayout(_message.Message):
+    __slots__ = ("rep_compression", "def_compression", "value_compression", "dictionary", "layers", "num_buffers", "repetition_index_depth", "num_items", "has_large_chunk")
+    REP_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    DEF_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    VALUE_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    DICTIONARY_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    NUM_BUFFERS_FIELD_NUMBER: _ClassVar[int]
+    REPETITION_INDEX_DEPTH_FIELD_NUMBER: _ClassVar[int]
+    NUM_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    HAS_LARGE_CHUNK_FIELD_NUMBER: _ClassVar[int]
+    rep_compression: bytes
+    def_compression: bytes
+    value_compression: CompressiveEncoding
+    dictionary: bytes
+    layers: _containers.RepeatedScalarFieldContainer[int]
+    num_buffers: int
+    repetition_index_depth: int
+    num_items: int
+    has_large_chunk: bool
+    def __init__(self, rep_compression: _Optional[bytes] = ..., def_compression: _Optional[bytes] = ..., value_compression: _Optional[_Union[CompressiveEncoding, _Mapping]] = ..., dictionary: _Optional[bytes] = ..., layers: _Optional[_Iterable[int]] = ..., num_buffers: _Optional[int] = ..., repetition_index_depth: _Optional[int] = ..., num_items: _Optional[int] = ..., has_large_chunk: _Optional[bool] = ...) -> None: ...
+
+class ConstantLayout(_message.Message):
+    __slots__ = ("layers", "inline_value", "rep_compression", "def_compression")
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    INLINE_VALUE_FIELD_NUMBER: _ClassVar[int]
+    REP_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    DEF_COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    layers: _containers.RepeatedScalarFieldContainer[int]
+    inline_value: bytes
+    rep_compression: bytes
+    def_compression: bytes
+    def __init__(self, layers: _Optional[_Iterable[int]] = ..., inline_value: _Optional[bytes] = ..., rep_compression: _Optional[bytes] = ..., def_compression: _Optional[bytes] = ...) -> None: ...
+
+class CompressiveEncoding(_message.Message):
+    __slots__ = ("flat", "inline_bitpacking")
+    class FixedWidth(_message.Message):
+        __slots__ = ("bits_per_value", "compression")
+        BITS_PER_VALUE_FIELD_NUMBER: _ClassVar[int]
+        COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+        bits_per_value: int
+        compression: bytes
+        def __init__(self, bits_per_value: _Optional[int] = ..., compression: _Optional[bytes] = ...) -> None: ...
+    FLAT_FIELD_NUMBER: _ClassVar[int]
+    INLINE_BITPACKING_FIELD_NUMBER: _ClassVar[int]
+    flat: CompressiveEncoding.FixedWidth
+    inline_bitpacking: CompressiveEncoding.FixedWidth
+    def __init__(self, flat: _Optional[_Union[CompressiveEncoding.FixedWidth, _Mapping]] = ..., inline_bitpacking: _Optional[_Union[CompressiveEncoding.FixedWidth, _Mapping]] = ...) -> None: ...
+
+class FileDescriptor(_message.Message):
+    __slots__ = ("schema", "length")
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    schema: FileSchema
+    length: int
+    def __init__(self, schema: _Optional[_Union[FileSchema, _Mapping]] = ..., length: _Optional[int] = ...) -> None: ...
+
+class FileSchema(_message.Message):
+    __slots__ = ("fields", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    fields: _containers.RepeatedCompositeFieldContainer[FileField]
+    metadata: _containers.ScalarMap[str, bytes]
+    def __init__(self, fields: _Optional[_Iterable[_Union[FileField, _Mapping]]] = ..., metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+
+class FileField(_message.Message):
+    __slots__ = ("name", "id", "parent_id", "logical_type", "nullable", "metadata")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: bytes
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    LOGICAL_TYPE_FIELD_NUMBER: _ClassVar[int]
+    NULLABLE_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    parent_id: int
+    logical_type: str
+    nullable: bool
+    metadata: _containers.ScalarMap[str, bytes]
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., nullable: _Optional[bool] = ..., metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class IVF(_message.Message):
     __slots__ = ("centroids", "offsets", "lengths", "centroids_tensor", "loss")

@@ -25,6 +25,7 @@ from pennon.errors import BuildFailed, DamagedFile
 from pennon.format.index_metadata import IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Store
+from pennon.index.arrays import numbers_of
 from pennon.index.bounds import Bounds, Positions
 from pennon.index.checksums import Digester, Digests, digests_of
 from pennon.index.value_order import Side, SortedValues, fixed_keys, is_sorted
@@ -211,7 +212,7 @@ def read_lookup(file: LanceFile, value_type: pa.DataType) -> PageLookup:
     mins, maxs, null_counts, page_idx = (_flat(table.column(i)) for i in range(4))
     if null_counts.null_count or page_idx.null_count:
         raise DamagedFile(f"{where} has NULLs in its numbers", "Rebuild the index")
-    if not np.array_equal(page_idx.to_numpy(), np.arange(len(page_idx))):
+    if not np.array_equal(numbers_of(page_idx), np.arange(len(page_idx))):
         raise DamagedFile(f"{where} does not number its pages in order", "Rebuild the index")
     try:
         batch_size = int(file.metadata.get(BATCH_SIZE_KEY, DEFAULT_BATCH_SIZE))
@@ -221,7 +222,7 @@ def read_lookup(file: LanceFile, value_type: pa.DataType) -> PageLookup:
     if batch_size < 1:
         raise DamagedFile(f"{where} records pages of {batch_size} rows", "Rebuild the index")
     digests = _read_digests(table, file)
-    return PageLookup(mins, maxs, null_counts.to_numpy(), batch_size, ranges, where, digests)
+    return PageLookup(mins, maxs, numbers_of(null_counts), batch_size, ranges, where, digests)
 
 
 def _read_digests(table: pa.Table, file: LanceFile) -> Digests | None:
@@ -232,7 +233,7 @@ def _read_digests(table: pa.Table, file: LanceFile) -> Digests | None:
     columns = [_flat(table.column(i)) for i in range(5)]
     if recorded != _own_digest(segment, columns, file.metadata):
         raise DamagedFile(f"{file.where} is not as it was written", "Rebuild the index")
-    return columns[4].to_numpy()
+    return numbers_of(columns[4])
 
 
 def _own_digest(segment: str, columns: Sequence[pa.Array], metadata: Mapping[str, str]) -> str:

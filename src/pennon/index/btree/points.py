@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses
 from pennon.format.lance_file import LanceFile
-from pennon.index.arrays import Int64s
+from pennon.index.arrays import Int64s, numbers_of
 from pennon.index.bounds import Bounds
 from pennon.index.btree.lookup import PageFile, PageLookup
 from pennon.index.checksums import digests_of_slices
@@ -39,11 +39,12 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Window:
-    """Pages [start, stop) of a file that are read together."""
+    """Pages [start, stop) of a file that are read together, and decoded `batch_pages` at a time."""
 
     file: PageFile
     start: int
     stop: int
+    batch_pages: int
 
 
 class PointSearch:
@@ -57,24 +58,32 @@ class PointSearch:
         edges -= np.bincount(self._stops, minlength=lookup.pages + 1)
         self._needed: _Mask = np.cumsum(edges[:-1]) > 0
 
-    def windows(self, file: PageFile, gap: int) -> Iterator[Window]:
-        """The needed pages of a file, with at most `gap` others between two of them."""
+    def windows(self, file: PageFile, file_bytes: int | None) -> Iterator[Window]:
+        """The needed pages of a file, with few others between them."""
+        size = self._lookup.batch_size
+        batch_pages, gap = pages_of(file_bytes, file.pages * size, size)
         pages = file.first_page + np.flatnonzero(self._needed[file.first_page : file.first_page + file.pages])
         if len(pages):
             cuts = np.flatnonzero(np.diff(pages) > gap + 1) + 1
             for run in np.split(pages, cuts):
-                yield Window(file, int(run[0]), int(run[-1]) + 1)
+                yield Window(file, int(run[0]), int(run[-1]) + 1, batch_pages)
 
-    def read(self, window: Window, opened: LanceFile, batch_pages: int) -> Iterator[tuple[Int64s, Addresses]]:
+    def begin(self, window: Window, opened: LanceFile) -> Iterator[pa.RecordBatch]:
+        """Start to read the pages of a window."""
+        size, first = self._lookup.batch_size, window.file.first_page
+        start, stop = (window.start - first) * size, min((window.stop - first) * size, opened.num_rows)
+        return opened.begin_batches(start, stop - start, window.batch_pages * size)
+
+    def finish(
+        self, window: Window, opened: LanceFile, begun: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[Int64s, Addresses]]:
         """Positions of values, and the stored ids of their rows.
 
         Raises:
             DamagedFile: a page is not as it was written.
         """
-        size, first = self._lookup.batch_size, window.file.first_page
-        start, stop = (window.start - first) * size, min((window.stop - first) * size, opened.num_rows)
-        page, rows = window.start, batch_pages * size
-        for batch in _regrouped(opened.batches(start, stop - start, rows), rows):
+        size, page = self._lookup.batch_size, window.start
+        for batch in _regrouped(begun, window.batch_pages * size):
             until = page + -(-batch.num_rows // size)
             yield self._found(batch, page, until, opened.where)
             page = until
@@ -98,7 +107,7 @@ class PointSearch:
         chosen = self._needed[start + rows // self._lookup.batch_size]
         if not chosen.all():
             positions, rows = positions[chosen], rows[chosen]
-        return positions, stored.to_numpy()[rows]
+        return positions, numbers_of(stored)[rows]
 
     def _check(self, start: int, stop: int, values: pa.Array, stored: pa.Array, where: str) -> None:
         """Check needed pages against the lookup; a mismatch means that their file is damaged."""

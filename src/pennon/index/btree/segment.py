@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,13 +14,14 @@ from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, sorted_unique
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
+from pennon.format.requests import request_all
 from pennon.format.row_set import RowSet
 from pennon.format.store import Store
-from pennon.index.arrays import Int64s
+from pennon.index.arrays import Int64s, numbers_of
 from pennon.index.bounds import Bounds, Positions
 from pennon.index.btree.description import describe_lookup
 from pennon.index.btree.lookup import LOOKUP_FILE, PageFile, PageLookup, read_lookup
-from pennon.index.btree.points import PointSearch, pages_of
+from pennon.index.btree.points import PointSearch, Window
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition
 from pennon.index.description import Description
@@ -29,6 +31,9 @@ from pennon.index.value_order import SortedValues, is_sorted, same_value
 
 # Pages fetched by one read when a predicate needs many neighbors: 1 Mi rows at the default page size.
 READ_PAGES = 256
+
+# Reads of an object store that wait for their requests together, and the pages that these may hold.
+AHEAD_WINDOWS, AHEAD_PAGES = 32, 256
 
 REMEDY = "Rebuild the index"
 NOTHING, NO_ROWS = Estimate(0, 0), RowSet.none()
@@ -119,19 +124,17 @@ class BTreeSegment:
         return RowSet.of_addresses(ids if self._reuse is None else self._reuse.remap_ascending(ids))
 
     def find(self, values: pa.Array) -> Iterator[tuple[Int64s, Addresses]]:
-        search = PointSearch(self.lookup, values)
-        for file in self.lookup.files:
-            rows, size = file.pages * self.lookup.batch_size, self._segment.file_sizes.get(file.name)
-            batch_pages, gap = pages_of(size, rows, self.lookup.batch_size)
-            for window in search.windows(file, gap):
-                opened = self._page_file(file)
-                self._check_types(opened.schema, opened.where)
-                for positions, ids in search.read(window, opened, batch_pages):
-                    if self._reuse is not None:
-                        ids, alive = self._reuse.remap(ids)
-                        positions, ids = positions[alive], ids[alive]
-                    if len(ids):
-                        yield positions, ids
+        search, sizes = PointSearch(self.lookup, values), self._segment.file_sizes
+        windows = [window for file in self.lookup.files for window in search.windows(file, sizes.get(file.name))]
+        # To open a file of an object store takes several requests, one after another.
+        request_all(self._store, self._file, dict.fromkeys(window.file.name for window in windows))
+        for window, begun in self._read_ahead(search, windows):
+            for positions, ids in search.finish(window, self._page_file(window.file), begun):
+                if self._reuse is not None:
+                    ids, alive = self._reuse.remap(ids)
+                    positions, ids = positions[alive], ids[alive]
+                if len(ids):
+                    yield positions, ids
 
     def estimate(self, condition: Condition) -> Estimate:
         """What a search would read, computed from the lookup alone."""
@@ -170,7 +173,7 @@ class BTreeSegment:
             path = f"{self._segment.directory}/{file.name}"
             ids_only = LanceFile(self._store, path, columns=["ids"])
             for batch in ids_only.batches(0, ids_only.num_rows):
-                yield batch.column(0).to_numpy()
+                yield numbers_of(batch.column(0))
 
     def _query(self, condition: Condition) -> _Query:
         # A query estimates and then searches the same condition.
@@ -209,7 +212,7 @@ class BTreeSegment:
             raise DamagedFile(f"{opened.where} has rows without ids", REMEDY)
         if not self.lookup.has_rows(start, stop, [values, stored_ids]):
             raise DamagedFile(f"a page of {start} to {stop - 1} in {opened.where} is not as it was written", REMEDY)
-        ids = stored_ids.to_numpy()
+        ids = numbers_of(stored_ids)
         for page in range(start, stop):
             rows = slice((page - start) * size, min((page - start + 1) * size, len(ids)))
             present = values.slice(rows.start, rows.stop - rows.start)
@@ -245,6 +248,23 @@ class BTreeSegment:
             path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)
             self._files[name] = LanceFile(self._store, path, size)
         return self._files[name]
+
+    def _read_ahead(
+        self, search: PointSearch, windows: list[Window]
+    ) -> Iterator[tuple[Window, Iterator[pa.RecordBatch]]]:
+        """Windows whose reading has begun, in their order. Those of an object store wait for their requests together;
+        of all but the first, no more pages than `AHEAD_PAGES`."""
+        begun: deque[tuple[Window, Iterator[pa.RecordBatch]]] = deque()
+        pages = 0
+        for window in windows:
+            pages += window.stop - window.start
+            while begun and (self._store.is_local or len(begun) >= AHEAD_WINDOWS or pages > AHEAD_PAGES):
+                pages -= begun[0][0].stop - begun[0][0].start
+                yield begun.popleft()
+            opened = self._page_file(window.file)
+            self._check_types(opened.schema, opened.where)
+            begun.append((window, search.begin(window, opened)))
+        yield from begun
 
     def _check_types(self, schema: pa.Schema, where: str) -> None:
         if schema.types[:2] != [self._type, pa.uint64()]:

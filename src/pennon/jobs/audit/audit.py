@@ -51,7 +51,6 @@ from pennon.jobs.shared.arguments import check_integers
 from pennon.jobs.shared.tasks import ROWS_PER_TASK, cut_slices
 from pennon.wording import plural
 
-RECALL_QUERIES = 20
 # If more codes are wrong, the cause is not changed vectors: they were encoded with other models.
 FOREIGN_CODES = 0.3
 

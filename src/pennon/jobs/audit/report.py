@@ -10,6 +10,9 @@ from pennon.display import Displayed
 from pennon.wording import in_lines, plural
 from pennon.work import NO_WORK, Work
 
+# Vectors of the table that are searched to measure the recall of an index, unless another number is given.
+RECALL_QUERIES = 20
+
 
 class Severity(StrEnum):
     ERROR = "error"
