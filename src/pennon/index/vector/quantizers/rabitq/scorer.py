@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -170,6 +171,14 @@ class RabitScorer(ScorerBase):
     @property
     def nbytes(self) -> int:
         return self.codes.nbytes + self.factors.nbytes + self.signs.nbytes + 2 * self.centroid.nbytes
+
+    @cached_property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Of the words of signs and their factors, of codes and their factors."""
+        arrays = self.signs.words, self.signs.factors, self.codes, self.factors
+        assert all(array.flags.c_contiguous for array in arrays)
+        words, sign_factors, codes, factors = (array.ctypes.data for array in arrays)
+        return words, sign_factors, codes, factors
 
     def distances(self, queries: Floats) -> Floats:
         turned = None if self.turned_centroid is None else self.turned_centroid[None]
