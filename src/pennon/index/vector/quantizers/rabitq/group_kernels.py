@@ -21,6 +21,7 @@ from pennon.index.arrays import Flags, Float32s, Int, Int16s, Int64s
 from pennon.index.compiled import GIVEN_FLAGS, GIVEN_I64, compiled, given
 from pennon.index.memory import address_of, float32_at, int64_at, uint8_at, uint16_at
 from pennon.index.vector.quantizers.rabitq.kernels import ANY_ORDER, replace_worst
+from pennon.index.vector.search.list_scanner import POSITION_BITS
 from pennon.index.vector.vectors import Floats
 
 LANES = 16
@@ -32,8 +33,9 @@ TABLE_BYTES = SUMS * LANES * 2
 LARGEST = 32_000
 # The part of a sum that floats may lose.
 ROUNDING = np.float32(1e-5)
-# Rows of the numbers of lanes that `_lanes_near` reads.
-MIDDLE, STEP, SLOPE, SHIFT, SLACK, ADDED, ERRORS = range(7)
+# Rows of the numbers of lanes that `_lanes_near` reads. The first two are what a sum in steps lacks to be at least, and
+# at most, the product with signs.
+LEAST, MOST, STEP, SLOPE, SHIFT, ERRORS = range(6)
 # Numbers of a query: what sums of rounded items lack to be products with signs, the step of rounding, what is lost by
 # it, and what sums lack to be products with numbers.
 OF_SIGNS, IN_STEPS, LOST, OF_NUMBERS = range(4)
@@ -59,39 +61,38 @@ def _lanes_near(
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
         table, signs, stride, words, lanes, add, scale, error = arguments
+        count = WORD_ITEMS // SIGNS
         total = cgutils.alloca_once(builder, _INTEGERS)
         builder.store(ir.Constant(_INTEGERS, [0] * LANES), total)
         with cgutils.for_range(builder, words) as loop:
             place = builder.add(signs, builder.mul(loop.index, stride))
             word = builder.load(builder.inttoptr(place, _WIDE.as_pointer()))
-            first = builder.add(table, builder.mul(loop.index, _WIDE(SUMS * TABLE_BYTES)))
-            # Two sums, so that one addition need not wait for the other.
-            sums = [builder.load(total), ir.Constant(_INTEGERS, [0] * LANES)]
-            for number in range(WORD_ITEMS // SIGNS):
+            first = builder.add(table, builder.mul(loop.index, _WIDE(count * TABLE_BYTES)))
+            sums = builder.load(total)
+            for number in range(count):
                 # Four bits of the word, times the bytes of a sum of all lanes.
                 shift = SIGNS * number - (LANES * 2).bit_length() + 1
                 moved = builder.lshr(word, _WIDE(shift)) if shift >= 0 else builder.shl(word, _WIDE(-shift))
                 offset = builder.and_(moved, _WIDE((SUMS - 1) * LANES * 2))
                 at = builder.add(builder.add(first, _WIDE(number * TABLE_BYTES)), offset)
-                row = builder.load(builder.inttoptr(at, _INTEGERS.as_pointer()), align=2)
-                sums[number % 2] = builder.add(sums[number % 2], row)
-            builder.store(builder.add(*sums), total)
+                sums = builder.add(sums, builder.load(builder.inttoptr(at, _INTEGERS.as_pointer()), align=2))
+            builder.store(sums, total)
         numbers = builder.inttoptr(lanes, _FLOATS.as_pointer())
-        middle, step, slope, shift, slack, added, errors = (
-            builder.load(builder.gep(numbers, [_WIDE(row)]), align=4) for row in range(ERRORS + 1)
-        )
+
+        def lane_numbers(row: Any) -> Any:
+            return builder.load(builder.gep(numbers, [row]), align=4)
 
         def all_lanes(value: Any) -> Any:
             first = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), value, ir.IntType(32)(0))
             return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
-        absolute = builder.module.declare_intrinsic("llvm.fabs", [ir.FloatType()])
-        product = builder.fadd(middle, builder.fmul(step, builder.sitofp(builder.load(total), _FLOATS)))
-        found = builder.fadd(builder.fmul(product, all_lanes(scale)), builder.fmul(slope, all_lanes(add)))
-        slack = builder.fmul(all_lanes(builder.call(absolute, [scale])), slack)
-        slack = builder.fadd(slack, builder.fmul(all_lanes(builder.call(absolute, [add])), added))
-        slack = builder.fadd(slack, builder.fmul(all_lanes(error), errors))
-        lowest = builder.fsub(builder.fadd(found, shift), slack)
+        step, slope, shift, errors = (lane_numbers(_WIDE(row)) for row in (STEP, SLOPE, SHIFT, ERRORS))
+        falling = builder.fcmp_ordered("<", scale, ir.Constant(ir.FloatType(), 0.0))
+        base = lane_numbers(builder.select(falling, _WIDE(MOST), _WIDE(LEAST)))
+        product = builder.fadd(base, builder.fmul(step, builder.sitofp(builder.load(total), _FLOATS)))
+        lowest = builder.fadd(shift, builder.fmul(slope, all_lanes(add)))
+        lowest = builder.fadd(lowest, builder.fmul(product, all_lanes(scale)))
+        lowest = builder.fsub(lowest, builder.fmul(errors, all_lanes(error)))
         near = builder.fcmp_ordered("<=", lowest, ir.Constant(_FLOATS, [0.0] * LANES))
         return builder.zext(builder.bitcast(near, ir.IntType(LANES)), _WIDE)
 
@@ -106,6 +107,36 @@ def _lowest_bit(_: Any, word: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(1))
 
     return int64(int64), generate
+
+
+@intrinsic
+def _put_items(_: Any, target: Any, sources: Any, start: Any) -> Any:
+    """Puts items `start` to `start` + 15 of the points of all lanes side by side. `sources` is where the addresses of
+    the points are."""
+
+    def generate(context: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        target, sources, start = arguments
+        places = builder.inttoptr(sources, _WIDE.as_pointer())
+
+        def load(lane: int) -> Any:
+            items = builder.inttoptr(builder.load(builder.gep(places, [_WIDE(lane)])), ir.IntType(16).as_pointer())
+            return builder.load(builder.bitcast(builder.gep(items, [start]), _INTEGERS.as_pointer()), align=2)
+
+        def in_turns(first: Any, second: Any, at: int) -> Any:
+            order = [place for item in range(at, at + LANES // 2) for place in (item, LANES + item)]
+            return builder.shuffle_vector(first, second, ir.Constant(ir.VectorType(ir.IntType(32), LANES), order))
+
+        rows = [load(lane) for lane in range(LANES)]
+        # Items of rows i and i + 8 in turns, four times over, transpose 16 rows of 16.
+        for _ in range(LANES.bit_length() - 1):
+            pairs = [(rows[i], rows[i + LANES // 2]) for i in range(LANES // 2)]
+            rows = [in_turns(*pair, at) for pair in pairs for at in (0, LANES // 2)]
+        made = builder.inttoptr(target, _INTEGERS.as_pointer())
+        for number, row in enumerate(rows):
+            builder.store(row, builder.gep(made, [builder.add(start, _WIDE(number))]), align=2)
+        return context.get_dummy_value()
+
+    return void(int64, int64, int64), generate
 
 
 @intrinsic
@@ -277,55 +308,70 @@ def scan_groups(
     alone. `margin` times its error a row may be nearer than its signs are."""
     dim, size = centroids.shape[1], rounded.shape[1] // SIGNS * SUMS
     padded, words = rounded.shape[1], rounded.shape[1] // WORD_ITEMS
-    items, table = np.zeros(padded * LANES, np.int16), np.empty(size * LANES, np.int16)
+    items, table = np.empty(padded * LANES, np.int16), np.empty(size * LANES, np.int16)
+    sources = np.empty(LANES, np.int64)
     lanes, places = np.empty((ERRORS + 1, LANES), np.float32), np.empty((LANES, 2), np.float32)
     for place in range(len(starts) - 1):
+        if visits[place] == visits[place + 1]:
+            continue
         rows = starts[place + 1] - starts[place]
         signs, sign_factors, codes, factors = lists[place, 0], lists[place, 1], lists[place, 2], lists[place, 3]
         centroid = address_of(centroids) + place * dim * 4
+        largest = np.float32(0)
+        for row in range(rows):
+            largest = max(largest, abs(float32_at(sign_factors, row)))
         for start in range(visits[place], visits[place + 1], LANES):
             group = min(LANES, visits[place + 1] - start)
             for lane in range(group):
                 query = asking[start + lane]
                 slope, shift, length = _place(address_of(queries) + query * 2 * dim * 4, centroid, dim, by_l2)
-                places[lane, 0], places[lane, 1] = slope, shift
-                lanes[MIDDLE, lane], lanes[STEP, lane] = numbers[query, OF_SIGNS], numbers[query, IN_STEPS]
-                lanes[SLOPE, lane], lanes[SLACK, lane] = slope, numbers[query, LOST]
-                lanes[SHIFT, lane] = shift - values[query, 0] - ROUNDING * abs(shift)
-                lanes[ADDED, lane], lanes[ERRORS, lane] = ROUNDING * abs(slope), margin * length
-                for item in range(padded):
-                    items[item * LANES + lane] = rounded[query, item]
+                lost = ROUNDING * (abs(shift) + abs(slope) * largest)
+                places[lane, 0], places[lane, 1] = shift, lost
+                lanes[LEAST, lane] = numbers[query, OF_SIGNS] - numbers[query, LOST]
+                lanes[MOST, lane] = numbers[query, OF_SIGNS] + numbers[query, LOST]
+                lanes[STEP, lane], lanes[SLOPE, lane] = numbers[query, IN_STEPS], slope
+                lanes[SHIFT, lane], lanes[ERRORS, lane] = shift - values[query, 0] - lost, margin * length
+                sources[lane] = address_of(rounded) + query * padded * 2
             for lane in range(group, LANES):
+                sources[lane] = sources[0]
                 for row in range(ERRORS + 1):
                     lanes[row, lane] = 0
                 # Never near in a lane without a query.
                 lanes[SHIFT, lane] = np.inf
+            for item in range(0, padded, LANES):
+                _put_items(address_of(items), address_of(sources), item)
             for item in range(0, padded, SIGNS):
                 at = item // SIGNS * TABLE_BYTES
                 _put_sums(address_of(items) + item * LANES * 2, address_of(table) + at)
             for row in range(rows):
                 if len(allowed) and not allowed[starts[place] + row]:
                     continue
-                add, scale = float32_at(sign_factors, row), float32_at(sign_factors, rows + row)
-                error = float32_at(sign_factors, 2 * rows + row)
-                word = signs + row * WORD_BYTES
                 near = _lanes_near(
-                    address_of(table), word, rows * WORD_BYTES, words, address_of(lanes), add, scale, error
+                    address_of(table),
+                    signs + row * WORD_BYTES,
+                    rows * WORD_BYTES,
+                    words,
+                    address_of(lanes),
+                    float32_at(sign_factors, row),
+                    float32_at(sign_factors, rows + row),
+                    float32_at(sign_factors, 2 * rows + row),
                 )
                 while near != 0:
                     lane = _lowest_bit(near)
                     near &= near - 1
                     query = asking[start + lane]
                     if width == 0:
-                        product = _sum(word, rows * WORD_BYTES, words, address_of(sums) + query * size * 4)
+                        product = _sum(
+                            signs + row * WORD_BYTES, rows * WORD_BYTES, words, address_of(sums) + query * size * 4
+                        )
                     else:
                         point = address_of(queries) + (query * 2 + 1) * dim * 4
                         product = _product(codes + row * dim * width, width, point, dim)
-                    own, shift = float32_at(factors, row) * places[lane, 0], places[lane, 1]
-                    distance = (product - numbers[query, OF_NUMBERS]) * float32_at(factors, rows + row) + own + shift
+                    added, shift = float32_at(factors, row) * lanes[SLOPE, lane], places[lane, 0]
+                    distance = (product - numbers[query, OF_NUMBERS]) * float32_at(factors, rows + row) + added + shift
                     if distance < values[query, 0]:
-                        replace_worst(values[query], keys[query], distance, (place << 32) + row)
-                        lanes[SHIFT, lane] = shift - values[query, 0] - ROUNDING * abs(shift)
+                        replace_worst(values[query], keys[query], distance, (place << POSITION_BITS) + row)
+                        lanes[SHIFT, lane] = shift - values[query, 0] - places[lane, 1]
     # Arrays whose addresses are used must outlive them.
-    items[0] = table[0] = 0
+    items[0] = table[0] = sources[0] = 0
     lanes[0, 0] = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Self
 
@@ -19,6 +18,10 @@ QUERY_BYTES = 16 << 20
 # In units of the error stored with a row, 1.9 standard deviations: rows that their signs place farther than this beyond
 # the k-th nearest are not measured. Of a billion rows among the nearest, a few are expected to be.
 MARGIN = 3
+# The columns of places that are searched one after the other, for signs alone and for more bits. The nearest rows of
+# partitions that come first leave few rows of the others to be measured.
+SIGN_ROUNDS = slice(0, 1), slice(1, None)
+ROUNDS = slice(0, 1), slice(1, 5), slice(5, None)
 
 
 def search_lists(
@@ -66,7 +69,7 @@ class _Lists:
     def nearest(
         self, queries: Floats, places: Positions, k: int, pool: ThreadPoolExecutor, threads: int
     ) -> tuple[Floats, Positions]:
-        """The nearest rows of each query, among others."""
+        """The nearest rows of each query, unsorted."""
         # Kernels are compiled when they are imported.
         from pennon.index.vector.quantizers.rabitq.group_kernels import (  # noqa: PLC0415
             prepare_queries,
@@ -79,19 +82,19 @@ class _Lists:
         lists = self.addresses, self.starts, self.width, self.allowed, self.estimator.metric.by_l2
         margin = np.float32(MARGIN if self.width else 0)
 
-        def scan(heap: tuple[Floats, Positions], asking: Positions, visits: Positions) -> None:
-            scan_groups(queries, *made, self.centroids, visits, asking, *lists, margin, *heap)
+        best = np.full((len(queries), k), np.inf, dtype=np.float32), np.full((len(queries), k), -1, dtype=np.int64)
+        for columns in ROUNDS if self.width else SIGN_ROUNDS:
+            asking, shares = self._visits(places[:, columns], threads)
+            # Only rows nearer than the k-th so far count.
+            limits = np.repeat(best[0].max(axis=1, keepdims=True), k, axis=1)
+            heaps = [(limits.copy(), np.full_like(best[1], -1)) for _ in shares]
 
-        # Each query has one of the first visits, so that threads share the heaps.
-        first = np.full((len(queries), k), np.inf, dtype=np.float32), np.full((len(queries), k), -1, dtype=np.int64)
-        asking, shares = self._visits(places[:, :1], threads)
-        list(pool.map(partial(scan, first, asking), shares))
-        # Of the other partitions, only rows nearer than the k-th of the first one count.
-        heaps = [(np.repeat(first[0][:, :1], k, axis=1), np.full_like(first[1], -1)) for _ in range(threads)]
-        asking, shares = self._visits(places[:, 1:], threads)
-        list(pool.map(lambda heap, share: scan(heap, asking, share), heaps, shares))
-        values, keys = (np.concatenate(arrays, axis=1) for arrays in zip(first, *heaps, strict=True))
-        return np.where(keys < 0, np.float32(np.inf), values), keys
+            def scan(heap: tuple[Floats, Positions], visits: Positions, asking: Positions = asking) -> None:
+                scan_groups(queries, *made, self.centroids, visits, asking, *lists, margin, *heap)
+
+            list(pool.map(scan, heaps, shares))
+            best = _merged([best, *heaps], k)
+        return best
 
     def _visits(self, places: Positions, threads: int) -> tuple[Positions, list[Positions]]:
         """The queries of all lists, one list after another, and for each thread where those of each list start and end
@@ -102,4 +105,11 @@ class _Lists:
         work = np.cumsum(np.where(ordered < 0, 0, np.diff(self.starts)[ordered]))
         edges = np.searchsorted(work, np.linspace(0, work[-1] if len(work) else 0, threads + 1)[1:-1])
         shares = [np.clip(starts, *edge) for edge in pairwise([0, *edges.tolist(), len(order)])]
-        return order // max(1, places.shape[1]), shares
+        return order // max(1, places.shape[1]), [share for share in shares if share[0] < share[-1]]
+
+
+def _merged(parts: Sequence[tuple[Floats, Positions]], k: int) -> tuple[Floats, Positions]:
+    values, keys = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
+    values = np.where(keys < 0, np.float32(np.inf), values)
+    order = np.argpartition(values, k - 1, axis=1)[:, :k]
+    return np.take_along_axis(values, order, axis=1), np.take_along_axis(keys, order, axis=1)
