@@ -199,6 +199,11 @@ class FlatScorer(ScorerBase):
         lengths = None if self.lengths is None else self.lengths[positions]
         return FlatScorer(self.quantizer, self.rows.take(positions, axis=0), self.origin, lengths)
 
+    def joined(self, others: Sequence[FlatScorer]) -> FlatScorer:
+        parts = [self, *others]
+        lengths = None if self.lengths is None else np.concatenate([p.lengths for p in parts if p.lengths is not None])
+        return FlatScorer(self.quantizer, np.concatenate([part.rows for part in parts]), self.origin, lengths)
+
     def measure(self, queries: Vectors, which: Positions, positions: Positions) -> Floats | None:
         """Products find the nearest rows; their reported distances are computed by differences: 0 for an equal
         vector."""

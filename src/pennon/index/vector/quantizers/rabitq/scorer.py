@@ -196,6 +196,13 @@ class RabitScorer(ScorerBase):
         codes, factors = self.codes.take(positions, axis=0), self.factors.take(positions, axis=1)
         return replace(self, codes=codes, factors=factors, signs=self.signs.take(positions))
 
+    def joined(self, others: Sequence[RabitScorer]) -> RabitScorer:
+        parts = [self, *others]
+        words = np.concatenate([part.signs.words for part in parts], axis=1)
+        signs = Signs(words, np.concatenate([part.signs.factors for part in parts], axis=1))
+        factors = np.concatenate([part.factors for part in parts], axis=1)
+        return replace(self, codes=np.concatenate([part.codes for part in parts]), factors=factors, signs=signs)
+
 
 def masks(probed: Sequence[RabitScorer], allowed: Mask | None) -> list[Mask]:
     """The mask of each partition; an empty one allows all."""
