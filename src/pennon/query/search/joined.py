@@ -2,7 +2,7 @@
 
 After many appends an index has many segments of a few rows in each partition, and what a search does for every
 partition costs more than to compare its rows. Partition i of all small segments is joined to one, which is kept in the
-cache beside theirs; segments with large partitions stay by themselves, so that little is held twice.
+cache next to theirs; segments with large partitions stay by themselves, so that little is held twice.
 """
 
 from __future__ import annotations
