@@ -17,10 +17,10 @@ import pyarrow as pa
 import pennon
 from pennon.errors import DamagedIndexWarning, PennonError
 from pennon.index.cache import SHARED_CACHE
+from pennon.testing.duplicates import pairs_of, planned
 from pennon.testing.engines import in_process
 from tests.hostile.mutations import Damage, copied, damage
 from tests.hostile.victims import DIM, FILTERS, K, Victim, as_bits, sorted_ids, stock_rows, text_answers
-from tests.support.duplicates import pairs_of, planned
 
 # Of every outcome that is right, how it came about; all others are failures.
 RIGHT = ("answered", "warned", "refused", "as stock", "undetectable")

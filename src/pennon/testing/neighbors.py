@@ -18,6 +18,7 @@ from pennon.index.vector.metric import FLOAT_METRICS, Metric
 from pennon.index.vector.vectors import to_matrix
 from pennon.table import Table
 from pennon.testing.cases import Build, Column, IndexCase
+from pennon.testing.duplicates import check_duplicates
 from pennon.testing.writers import Writers
 
 # All partitions are read and all candidates are measured again: the answer of any index is then exact.
@@ -125,7 +126,8 @@ def vector_index(
 
 @dataclass(frozen=True)
 class NeighborCheck:
-    """The k nearest rows by `Table.search`, by `Table.search_batch` and by pylance are those of brute force."""
+    """The k nearest rows by `Table.search`, by `Table.search_batch` and by pylance are those of brute force, and so are
+    near-duplicates."""
 
     column: str
     index_name: str
@@ -150,6 +152,8 @@ class NeighborCheck:
                 own = np.flatnonzero(batch["query_index"].to_numpy() == number)
                 self.same(batch.take(own), *expected[number])
             self.compare_shapes(table, queries, expected, metric, prefilter)
+            if self.shape is FLOATS and metric is not Metric.DOT:
+                check_duplicates(history.uri, self.column, metric.value, prefilter)
         if built is not None:
             self.compare_pylance(history, queries, metric)
 

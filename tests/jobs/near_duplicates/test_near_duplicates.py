@@ -15,7 +15,8 @@ from pennon.errors import InvalidArgument, SparkUnavailable
 from pennon.index.vector.vectors import to_lists
 from pennon.jobs.near_duplicates import choose
 from pennon.jobs.near_duplicates import plan as planning
-from tests.support.duplicates import brute_force, connected, groups_of, pairs_of, planned, within
+from pennon.testing.duplicates import brute_force, pairs_of, planned, within
+from tests.support.duplicates import connected, groups_of
 from tests.support.frames import rows_of
 
 DIM = 48

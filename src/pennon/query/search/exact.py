@@ -14,6 +14,7 @@ from pennon.format.row_set import RowSet
 from pennon.format.rows import ADDRESS
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
+from pennon.index.threads import one_thread
 from pennon.index.vector.bits import paired_distances
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import FEW_QUERIES
@@ -106,7 +107,9 @@ class ExactSearch:
 
     def _nearest(self, queries: Vectors, vectors: Vectors, k: int) -> tuple[Floats, Positions]:
         if len(queries) <= FEW_QUERIES:
-            return smallest(self.metric.distances(queries, vectors), k)
+            # Other threads would wait for the next product busily, for longer than this one takes.
+            with one_thread():
+                return smallest(self.metric.distances(queries, vectors), k)
         # Products find the nearest, which are then measured as few queries would be. The rows are dealt out to the
         # cores like partitions of an index.
         quantizer, pieces = in_pieces(self.metric, vectors, PIECE_ROWS)

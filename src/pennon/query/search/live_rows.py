@@ -103,9 +103,14 @@ class LiveRows:
             return PartitionRows(addresses, None, own + 128, places)
         return PartitionRows(addresses, allowed, own + allowed.nbytes + 128, places)
 
+    @property
+    def size(self) -> int:
+        """The number of places."""
+        return max(1, int(self._sizes.sum()))
+
     def flags(self, rows: RowSet) -> Mask:
         """Whether a row is in a set, by its place. A byte a row: less than the addresses of one row in eight."""
-        flags = np.zeros(max(1, int(self._sizes.sum())), dtype=np.bool_)
+        flags = np.zeros(self.size, dtype=np.bool_)
         for fragment, start, size in zip(
             self._covered.tolist(), self._starts.tolist(), self._sizes.tolist(), strict=True
         ):

@@ -60,19 +60,19 @@ class Selection:
     def of(cls, rows: RowSet) -> Selection:
         return cls(rows, len(rows))
 
-    def flags(self, live: LiveRows) -> tuple[Mask, int]:
+    def flags(self, token: object, make: Callable[[], Mask]) -> tuple[Mask, int]:
         """Of the rows of a segment, and how many are set; made once for all blocks of queries."""
-        found = self._flags.get(live.token)
+        found = self._flags.get(token)
         if found is None:
-            flags = live.flags(self.rows)
-            found = self._flags[live.token] = flags, int(np.count_nonzero(flags))
+            flags = make()
+            found = self._flags[token] = flags, int(np.count_nonzero(flags))
         return found
 
     def counts(self, live: LiveRows, count: Callable[[Mask], Positions]) -> Positions:
         """How many rows of each partition are selected, which `count` counts by their flags; once as well."""
         found = self._counts.get(live.token)
         if found is None:
-            found = self._counts[live.token] = count(self.flags(live)[0])
+            found = self._counts[live.token] = count(self.flags(live.token, lambda: live.flags(self.rows))[0])
         return found
 
 

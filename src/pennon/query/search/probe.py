@@ -14,11 +14,11 @@ from pennon.format.addresses import Addresses
 from pennon.index.threads import one_thread
 from pennon.index.vector.search.partition_search import Found
 from pennon.index.vector.vectors import Mask, Positions, Vectors
-from pennon.query.catalog import attributing_errors
+from pennon.query.search.joined import Unit, units_of
 from pennon.query.search.live_rows import PartitionRows, flagged_of
 from pennon.query.search.neighbors import NOWHERE, Neighbors
 from pennon.query.search.prefilter import Selection
-from pennon.query.search.source import SearchSegment, Source
+from pennon.query.search.source import Loaded, Source
 
 # Queries that one thread compares with the centroids at a time.
 RANKED_QUERIES = 256
@@ -46,12 +46,12 @@ class Probing:
     selection: Selection | None
     threads: int
 
-    def least_of(self, segment: SearchSegment) -> int:
+    def least_of(self, segment: Unit) -> int:
         """Partitions that are probed in any case."""
         partitions = segment.opened.files.ivf.num_partitions
         return min(self.least or default_probes(partitions), self.most or partitions, partitions)
 
-    def first_of(self, segment: SearchSegment) -> int:
+    def first_of(self, segment: Unit) -> int:
         """Partitions of the first step. Where a filter selects few rows, the nearest of those are in more partitions;
         how many more depends on where they are, which only probing shows."""
         least, partitions = self.least_of(segment), segment.opened.files.ivf.num_partitions
@@ -60,18 +60,18 @@ class Probing:
         spread = FIRST_STEP * least / math.sqrt(max(self.share_of(segment), 1e-9))
         return min(math.ceil(spread), self.most or partitions, partitions)
 
-    def rows_of(self, segment: SearchSegment) -> float:
+    def rows_of(self, segment: Unit) -> float:
         """Selected rows of a segment that are compared with a query; 0 without a filter. An index of nothing but these
         rows would have fewer partitions, by the root of their share, and the same number of them would be probed."""
         if self.selection is None or not self.goes_on(self.least_of(segment)):
             return 0.0
-        average = segment.opened.files.layout.rows / max(1, segment.opened.files.ivf.num_partitions)
+        average = segment.num_rows / max(1, segment.opened.files.ivf.num_partitions)
         return self.least_of(segment) * average * math.sqrt(self.share_of(segment))
 
-    def share_of(self, segment: SearchSegment) -> float:
+    def share_of(self, segment: Unit) -> float:
         """The share of its rows that the filter selects."""
         assert self.selection is not None
-        return min(1.0, self.selection.flags(segment.live)[1] / max(1, segment.opened.files.layout.rows))
+        return min(1.0, segment.flags(self.selection)[1] / max(1, segment.num_rows))
 
     def goes_on(self, probed: int) -> bool:
         return self.most is None or probed < self.most
@@ -95,9 +95,8 @@ class SegmentTrace:
 
 def nearest_indexed(source: Source, queries: Vectors, how: Probing, traces: Sequence[SegmentTrace]) -> Neighbors:
     """The nearest rows in the probed partitions of all segments, by the estimates of the index."""
-    segments = [
-        SegmentSearch(segment, queries, how, trace) for segment, trace in zip(source.segments, traces, strict=True)
-    ]
+    own = dict(zip(source.segments, traces, strict=True))
+    segments = [SegmentSearch(unit, queries, how, [own[each] for each in unit.members]) for unit in units_of(source)]
     # Segments that were built alike share their model: partitions are ranked once for all of them.
     ranked: dict[Hashable, Positions] | None = {} if len(segments) > 1 else None
     best = Neighbors.merged([segment.first(ranked) for segment in segments], how.wanted)
@@ -129,10 +128,11 @@ class SegmentSearch:
     (`Probing.rows_of`).
     """
 
-    def __init__(self, segment: SearchSegment, queries: Vectors, how: Probing, trace: SegmentTrace) -> None:
-        self._segment, self._opened, self._how, self._trace = segment, segment.opened, how, trace
+    def __init__(self, segment: Unit, queries: Vectors, how: Probing, traces: Sequence[SegmentTrace]) -> None:
+        """There is a trace for each member of the segment."""
+        self._segment, self._opened, self._how, self._traces = segment, segment.opened, how, traces
         self._prepared, self._asked = segment.opened.ask(queries)
-        self._flags = None if how.selection is None else how.selection.flags(segment.live)[0]
+        self._flags = None if how.selection is None else segment.flags(how.selection)[0]
         self._active = np.arange(len(queries))
         self._first = np.empty((len(queries), 0), dtype=np.int64)
         self._rest: Positions | None = None
@@ -198,7 +198,7 @@ class SegmentSearch:
                 return np.concatenate(list(threads.map(lambda some: ivf.rank(some, count)[0], cuts)))
 
     def probe(self, probes: Positions, within: range | None = None) -> Neighbors:
-        lengths = self._opened.lengths
+        lengths = self._segment.lengths
         numbers = np.sort(probes[0]) if len(probes) == 1 else np.flatnonzero(np.bincount(probes[probes >= 0]))
         numbers = numbers[np.searchsorted(numbers, 0) :]
         if within is not None:
@@ -210,25 +210,19 @@ class SegmentSearch:
 
     def _loads(self, numbers: Positions) -> list[list[int]]:
         """As many partitions at a time as may be in memory at once."""
-        sizes = np.cumsum(self._opened.lengths[numbers] * self._opened.row_bytes)
+        sizes = np.cumsum(self._segment.lengths[numbers] * self._opened.row_bytes)
         if not len(sizes) or sizes[-1] <= LOADED_BYTES:
             return [numbers.tolist()] if len(sizes) else []
         cuts = np.flatnonzero(np.diff(sizes // LOADED_BYTES)) + 1
         return [load.tolist() for load in np.split(numbers, cuts)]
 
     def _search(self, numbers: list[int], probes: Positions) -> Neighbors:
-        how, trace = self._how, self._trace
-        with attributing_errors(self._segment.usable):
-            loaded, fetched = self._opened.partitions(numbers)
-            partitions = dict(zip(numbers, loaded, strict=True))
-            rows = self._segment.rows(partitions)
+        how, loaded = self._how, self._segment.load(numbers)
+        partitions, rows = loaded.partitions, loaded.rows
         allowed, kept = self._allowed(rows)
         self._counts[numbers] = kept
         count = int(kept.sum())
-        trace.partitions += len(numbers)
-        trace.partitions_loaded += fetched
-        trace.rows += int(self._opened.lengths[numbers].sum())
-        trace.rows_scored += count
+        self._record(numbers, loaded, allowed, count)
         filled = partitions
         if not kept.all():
             filled = {
@@ -249,17 +243,37 @@ class SegmentSearch:
         nearest = Neighbors.nearest(found.distances, _addresses(found, rows), how.wanted)
         return nearest if len(asking) == len(probes) else Neighbors.none(len(probes)).replaced(asking, nearest)
 
+    def _record(self, numbers: list[int], loaded: Loaded, allowed: Mapping[int, Mask], count: int) -> None:
+        lengths = np.array([member.lengths[numbers] for member in self._segment.members])
+        scored = lengths.sum(axis=1)
+        if len(self._traces) == 1:
+            scored = np.array([count])
+        elif allowed:
+            parts = [allowed.get(number) for number in numbers]
+            masks = [
+                np.ones(int(all_.sum()), dtype=np.bool_) if mask is None else mask
+                for all_, mask in zip(lengths.T, parts, strict=True)
+            ]
+            sums = np.concatenate([[0], np.cumsum(np.concatenate(masks))])
+            ends = np.cumsum(lengths.T.reshape(-1))
+            scored = np.diff(sums[np.append(0, ends)]).reshape(lengths.T.shape).sum(axis=0)
+        for trace, own, read, kept in zip(self._traces, lengths, loaded.fetched, scored.tolist(), strict=True):
+            trace.partitions_loaded += read
+            trace.partitions += int(np.count_nonzero(own))
+            trace.rows += int(own.sum())
+            trace.rows_scored += kept
+
     def _allowed(self, rows: Mapping[int, PartitionRows]) -> tuple[dict[int, Mask], Positions]:
         """The rows of some partitions that may be answered, where these are not all, and how many they are."""
         if self._flags is None:
             allowed = {number: part.allowed for number, part in rows.items() if part.allowed is not None}
-            lengths = self._opened.lengths[list(rows)]
+            lengths = self._segment.lengths[list(rows)]
             for place, number in enumerate(rows):
                 if number in allowed:
                     lengths[place] = np.count_nonzero(allowed[number])
             return allowed, lengths
         mask, counts = flagged_of(list(rows.values()), self._flags)
-        ends = np.cumsum(self._opened.lengths[list(rows)]).tolist()
+        ends = np.cumsum(self._segment.lengths[list(rows)]).tolist()
         return {number: mask[a:b] for number, a, b in zip(rows, [0, *ends], ends, strict=False)}, counts
 
 

@@ -63,7 +63,7 @@ class _Within:
         self, segment: SearchSegment, question: Question, selection: Selection | None, trace: SegmentTrace
     ) -> None:
         self._segment, self._opened, self._trace = segment, segment.opened, trace
-        self._flags = None if selection is None else selection.flags(segment.live)[0]
+        self._flags = None if selection is None else segment.flags(selection)[0]
         upper = question.request.upper
         assert upper is not None
         self._upper = max(float(np.float32(upper)), 0.0)

@@ -23,13 +23,13 @@ def all_partitions(segment: SearchSegment, queries: Vectors, how: Probing) -> Po
     as a search goes through step by step: the selected rows of each partition are counted first."""
     selection, least = how.selection, how.least_of(segment)
     if selection is None or not how.goes_on(least) or not len(queries):
-        return SegmentSearch(segment, queries, how, SegmentTrace()).rank(least)
+        return SegmentSearch(segment, queries, how, [SegmentTrace()]).rank(least)
     counts = selection.counts(segment.live, segment.flagged)
     most = min(how.most or len(counts), len(counts))
     step = max(1, RANKED_BYTES // (RANK_BYTES * len(counts)))
     blocks: list[Positions] = []
     for start in range(0, len(queries), step):
-        search = SegmentSearch(segment, queries[start : start + step], how, SegmentTrace())
+        search = SegmentSearch(segment, queries[start : start + step], how, [SegmentTrace()])
         probes = search.rank(most)
         compared = np.cumsum(counts[probes], axis=1)
         before = np.concatenate([np.zeros((len(probes), 1), dtype=np.int64), compared[:, :-1]], axis=1)
@@ -60,4 +60,4 @@ def nearest_within(
     segment: SearchSegment, queries: Vectors, probes: Positions, within: range, how: Probing
 ) -> Neighbors:
     """The nearest rows in probed partitions, as far as those are within a stretch of them."""
-    return SegmentSearch(segment, queries, how, SegmentTrace()).probe(probes, within)
+    return SegmentSearch(segment, queries, how, [SegmentTrace()]).probe(probes, within)

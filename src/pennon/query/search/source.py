@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap
 
 from pennon.errors import DamagedFile, IndexNotFound, InvalidArgument, PennonError
@@ -21,8 +22,18 @@ from pennon.index.vector.search.segment import VectorSegment
 from pennon.index.vector.vectors import Mask, Positions, VectorType
 from pennon.query.catalog import Catalog, Skipped, UnusableSegment, UsableIndex, UsableSegment, attributing_errors
 from pennon.query.search.live_rows import LiveRows, PartitionRows
+from pennon.query.search.prefilter import Selection
 from pennon.query.search.request import Question
 from pennon.query.search.tuning.preference import preferred
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """Partitions with their rows in the table, and how many of each member's were not in the cache."""
+
+    partitions: dict[int, SearchPartition]
+    rows: dict[int, PartitionRows]
+    fetched: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +45,30 @@ class SearchSegment:
     coverage: BitMap
     live: LiveRows
     cache: ByteCache
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Rows of each partition."""
+        return self.opened.lengths
+
+    @property
+    def num_rows(self) -> int:
+        return self.opened.files.layout.rows
+
+    @property
+    def members(self) -> tuple[SearchSegment, ...]:
+        return (self,)
+
+    def flags(self, selection: Selection) -> tuple[Mask, int]:
+        """Whether rows are selected, by their places, and how many are."""
+        return selection.flags(self.live.token, lambda: self.live.flags(selection.rows))
+
+    def load(self, numbers: Sequence[int]) -> Loaded:
+        """May raise UnusableSegment."""
+        with attributing_errors(self.usable):
+            found, fetched = self.opened.partitions(numbers)
+            partitions = dict(zip(numbers, found, strict=True))
+            return Loaded(partitions, self.rows(partitions), (fetched,))
 
     def rows(self, partitions: Mapping[int, SearchPartition]) -> dict[int, PartitionRows]:
         """Worked out once per handle on a version, and cached with the partitions."""
@@ -71,6 +106,7 @@ class Source:
     exact: BitMap
     passed_over: tuple[Skipped, ...] = ()
     reason: str | None = None  # why this index, where there are several
+    memory: dict[str, Any] = field(default_factory=dict, repr=False)  # of what is worked out once for all searches
 
 
 def find_source(catalog: Catalog, question: Question) -> Source:

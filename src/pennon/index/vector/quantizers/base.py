@@ -77,6 +77,10 @@ class Scorer(Protocol):
         """The same partition reduced to some of its rows, in the given order."""
         ...
 
+    def joined(self, others: Sequence[Self]) -> Self:
+        """The rows of this partition, and after them those of the same one of other segments with the same model."""
+        ...
+
     def measure(self, queries: Vectors, which: Positions, positions: Positions) -> Floats | None:
         """Distances of single rows, number i to query which[i]; None if `distances` is as exact."""
         ...

@@ -24,10 +24,21 @@ from pennon.index.vector.products import inner_products
 from pennon.index.vector.quantizers.base import FEW_QUERIES, Columns, QuantizerBase, ScorerBase, item_differences
 from pennon.index.vector.quantizers.hamming import HammingScorer, scan_bits
 from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
-from pennon.index.vector.search.list_scanner import CodeList, MakeScanner, code_list, float_scanner, scan_nearest
+from pennon.index.vector.search.list_scanner import (
+    CodeList,
+    MakeScanner,
+    code_list,
+    float_scanner,
+    keys_of,
+    scan_nearest,
+)
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors, list_type, row_chunks
 
 COLUMN = "flat"
+
+# From this many partitions on, up to this many answers, all are scanned in one call of a kernel: a call of faiss for
+# each of them takes as long as to compare a hundred rows.
+MANY_LISTS, FEW_PLACES = 32, 1024
 
 
 @dataclass(frozen=True)
@@ -135,6 +146,8 @@ class FlatQuantizer(QuantizerBase):
         by_l2 = self.by_l2
         origins = [scorer.origin for scorer in probed if scorer.origin is not None]
         points = query - np.stack(origins) if by_l2 else query
+        if len(probed) >= MANY_LISTS and k <= FEW_PLACES:
+            return _scan_many(points, probed, k, allowed, by_l2=by_l2)
         lists = [scorer.code_list for scorer in probed]
         values, keys = scan_nearest(self._scanner, points, lists, k, allowed, largest=not by_l2)
         return values if by_l2 else 1 - values, keys
@@ -168,6 +181,11 @@ class FlatScorer(ScorerBase):
     def code_list(self) -> CodeList:
         return code_list(self.rows)
 
+    @cached_property
+    def address(self) -> int:
+        """Where the rows are, which are contiguous."""
+        return self.rows.ctypes.data
+
     def points(self, queries: Vectors) -> Floats:
         """Queries relative to the origin."""
         shifted = queries if self.origin is None else queries - self.origin
@@ -199,6 +217,11 @@ class FlatScorer(ScorerBase):
         lengths = None if self.lengths is None else self.lengths[positions]
         return FlatScorer(self.quantizer, self.rows.take(positions, axis=0), self.origin, lengths)
 
+    def joined(self, others: Sequence[FlatScorer]) -> FlatScorer:
+        parts = [self, *others]
+        lengths = None if self.lengths is None else np.concatenate([p.lengths for p in parts if p.lengths is not None])
+        return FlatScorer(self.quantizer, np.concatenate([part.rows for part in parts]), self.origin, lengths)
+
     def measure(self, queries: Vectors, which: Positions, positions: Positions) -> Floats | None:
         """Products find the nearest rows; their reported distances are computed by differences: 0 for an equal
         vector."""
@@ -210,6 +233,22 @@ class FlatScorer(ScorerBase):
             differences -= points.take(which[pairs], axis=0)
             np.einsum("id,id->i", differences, differences, out=found[pairs])
         return found
+
+
+def _scan_many(
+    points: Vectors, probed: Sequence[FlatScorer], k: int, allowed: Mask | None, *, by_l2: bool
+) -> tuple[Floats, Positions]:
+    """As `Scans.scan`."""
+    # Kernels are compiled when they are imported.
+    from pennon.index.vector.quantizers.flat_kernels import scan_vectors  # noqa: PLC0415
+
+    counts = np.array([len(scorer.rows) for scorer in probed], dtype=np.int64)
+    lists = np.array([scorer.address for scorer in probed], dtype=np.int64)
+    values, rows = np.full(k, np.inf, dtype=np.float32), np.full(k, -1, dtype=np.int64)
+    flags = np.empty(0, dtype=np.bool_) if allowed is None else allowed
+    scan_vectors(np.ascontiguousarray(points, dtype=np.float32), lists, counts, flags, by_l2, values, rows)
+    order = np.lexsort((rows, values))
+    return (values if by_l2 else 1 + values)[order], keys_of(rows[order], counts)
 
 
 def in_pieces(

@@ -36,6 +36,9 @@ class HammingScorer(ScorerBase):
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> HammingScorer:
         return HammingScorer(self.quantizer, self.rows.take(positions, axis=0))
 
+    def joined(self, others: Sequence[HammingScorer]) -> HammingScorer:
+        return HammingScorer(self.quantizer, np.concatenate([self.rows, *(other.rows for other in others)]))
+
 
 def scan_bits(
     query: npt.NDArray[Any], probed: Sequence[HammingScorer], k: int, allowed: Mask | None

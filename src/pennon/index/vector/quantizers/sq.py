@@ -229,3 +229,8 @@ class SqScorer(ScorerBase):
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> SqScorer:
         lengths = None if self.lengths is None else self.lengths[positions]
         return SqScorer(self.quantizer, self.codes.take(positions, axis=0), lengths)
+
+    def joined(self, others: Sequence[SqScorer]) -> SqScorer:
+        parts = [self, *others]
+        lengths = None if self.lengths is None else np.concatenate([p.lengths for p in parts if p.lengths is not None])
+        return SqScorer(self.quantizer, np.concatenate([part.codes for part in parts]), lengths)

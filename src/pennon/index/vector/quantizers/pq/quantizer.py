@@ -267,6 +267,9 @@ class PqScorer(ScorerBase):
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> PqScorer:
         return PqScorer(self.quantizer, self.codes.take(positions, axis=0), self.centroid)
 
+    def joined(self, others: Sequence[PqScorer]) -> PqScorer:
+        return PqScorer(self.quantizer, np.concatenate([self.codes, *(each.codes for each in others)]), self.centroid)
+
     @cached_property
     def _lengths(self) -> Floats:
         """Squared lengths of the decoded rows."""

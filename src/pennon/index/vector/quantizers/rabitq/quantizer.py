@@ -197,7 +197,7 @@ class RabitQuantizer(QuantizerBase):
 
     @property
     def lists_searchable(self) -> bool:
-        return self.estimator == RAW_QUERY and not self.extra_bits
+        return self.estimator == RAW_QUERY
 
     def search_lists(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -171,6 +172,14 @@ class RabitScorer(ScorerBase):
     def nbytes(self) -> int:
         return self.codes.nbytes + self.factors.nbytes + self.signs.nbytes + 2 * self.centroid.nbytes
 
+    @cached_property
+    def addresses(self) -> tuple[int, int, int, int]:
+        """Of the words of signs and their factors, of codes and their factors."""
+        arrays = self.signs.words, self.signs.factors, self.codes, self.factors
+        assert all(array.flags.c_contiguous for array in arrays)
+        words, sign_factors, codes, factors = (array.ctypes.data for array in arrays)
+        return words, sign_factors, codes, factors
+
     def distances(self, queries: Floats) -> Floats:
         turned = None if self.turned_centroid is None else self.turned_centroid[None]
         rotated = self.quantizer.rotate(queries, self.centroid[None], turned)
@@ -186,6 +195,13 @@ class RabitScorer(ScorerBase):
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> RabitScorer:
         codes, factors = self.codes.take(positions, axis=0), self.factors.take(positions, axis=1)
         return replace(self, codes=codes, factors=factors, signs=self.signs.take(positions))
+
+    def joined(self, others: Sequence[RabitScorer]) -> RabitScorer:
+        parts = [self, *others]
+        words = np.concatenate([part.signs.words for part in parts], axis=1)
+        signs = Signs(words, np.concatenate([part.signs.factors for part in parts], axis=1))
+        factors = np.concatenate([part.factors for part in parts], axis=1)
+        return replace(self, codes=np.concatenate([part.codes for part in parts]), factors=factors, signs=signs)
 
 
 def masks(probed: Sequence[RabitScorer], allowed: Mask | None) -> list[Mask]:
