@@ -41,7 +41,10 @@ def section(title: str, *parts: str) -> str:
 
 def fields_table(fields: Mapping[str, Any]) -> str:
     """A row for each field: its name, and its value."""
-    rows = (f"<tr><th style='word-break: normal'>{_text(_words(name))}</th><td>{_cell(name, value)}</td></tr>" for name, value in fields.items())
+    rows = (
+        f"<tr><th style='word-break: normal'>{_text(_words(name))}</th><td>{_cell(name, value)}</td></tr>"
+        for name, value in fields.items()
+    )
     return f"{TABLE}{''.join(rows)}</table>"
 
 

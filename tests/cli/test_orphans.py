@@ -71,7 +71,7 @@ def test_old_orphans_go_and_young_ones_stay(uri: str) -> None:
     assert (planned["size_bytes"], planned["dry_run"], planned["clock"]) == (1024, True, "this machine")
     shown = done("clean-orphans", uri, "--dry-run")
     assert "1 index directory would be deleted, 1.0 KiB" in shown
-    assert "Ages are by this machine's clock" in shown
+    assert "Ages are measured with this machine's clock" in shown
     assert directories(uri) == {*named, old, young}
 
     shown = done("clean-orphans", uri)
