@@ -79,8 +79,7 @@ class InvalidFilter(PennonError, ValueError):
 
 
 class RecallUnknown(PennonError):
-    """A search is to have a recall that no setting was measured for, and the table is too large to be measured for one
-    search."""
+    """A search asks for a recall that was never measured, and the table is too large to measure it for a single search."""
 
 
 class DamagedFile(PennonError):

@@ -239,7 +239,7 @@ def test_without_ages_nothing_is_deleted_unless_no_job_is_running(storage_option
 @pytest.mark.parametrize("wrong", ["7", "0s", "-1d", "a week"])
 def test_an_age_is_a_duration(uri: str, wrong: str) -> None:
     result = run("clean-orphans", uri, "--older-than", wrong)
-    assert (result.exit_code, "is no duration" in result.stderr) == (2, True)
+    assert (result.exit_code, "is not a duration" in result.stderr) == (2, True)
 
 
 def test_maintain_tells_the_bytes(uri: str) -> None:

@@ -217,7 +217,7 @@ def filter_errors(sql: str | None, expressions: tuple[tuple[str, str], ...] | No
         if expressions is not None:
             where = f"the columns {dict(expressions)!r}" + (f" or the filter {sql!r}" if sql is not None else "")
             raise InvalidArgument(
-                f"{where} cannot be evaluated: {line}", "Expressions are SQL over the table's columns, by new names"
+                f"{where} cannot be evaluated: {line}", 'Write {"name": "SQL expression over columns"}'
             ) from error
         raise _invalid_filter(as_written(sql or ""), line, text) from error
 
