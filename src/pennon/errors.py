@@ -79,7 +79,7 @@ class InvalidFilter(PennonError, ValueError):
 
 
 class RecallUnknown(PennonError):
-    """A search asks for a recall that was never measured, and the table is too large to measure it for one search."""
+    """The requested recall was never measured, and the table is too large to measure it for one search."""
 
 
 class DamagedFile(PennonError):
