@@ -6,7 +6,7 @@ classes; no other module lists an option.
 from __future__ import annotations
 
 import difflib
-import sys
+import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -195,7 +195,7 @@ def _warn(index_type: str, ignored: Mapping[str, str]) -> None:
 
 def _levels_to_caller() -> int:
     """The `stacklevel`, for the function that calls this one, of the first frame outside of this package."""
-    frame, levels = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "pennon":
+    frame, levels = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "pennon":
         frame, levels = frame.f_back, levels + 1
     return levels
