@@ -41,7 +41,10 @@ def section(title: str, *parts: str) -> str:
 
 def fields_table(fields: Mapping[str, Any]) -> str:
     """A row for each field: its name, and its value."""
-    rows = (f"<tr><th>{_text(_words(name))}</th><td>{_cell(name, value)}</td></tr>" for name, value in fields.items())
+    rows = (
+        f"<tr><th style='word-break: normal'>{_text(_words(name))}</th><td>{_cell(name, value)}</td></tr>"
+        for name, value in fields.items()
+    )
     return f"{TABLE}{''.join(rows)}</table>"
 
 
@@ -82,7 +85,7 @@ def _items(name: str, items: Sequence[Any]) -> str:
     if not shown:
         return ""
     names = list(dict.fromkeys(key for item in shown for key in item))
-    head = "".join(f"<th>{_text(_words(key))}</th>" for key in names)
+    head = "".join(f"<th style='word-break: normal'>{_text(_words(key))}</th>" for key in names)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(key, item.get(key))}</td>' for key in names)}</tr>" for item in shown)
     return f"{TABLE}<tr>{head}</tr>{body}</table>{_text(rest.removeprefix(', '))}"
 

@@ -79,8 +79,7 @@ class InvalidFilter(PennonError, ValueError):
 
 
 class RecallUnknown(PennonError):
-    """A search is to have a recall that no setting was measured for, and the table is too large to be measured for one
-    search."""
+    """The requested recall was never measured, and the table is too large to measure it for one search."""
 
 
 class DamagedFile(PennonError):

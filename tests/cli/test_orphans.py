@@ -71,7 +71,7 @@ def test_old_orphans_go_and_young_ones_stay(uri: str) -> None:
     assert (planned["size_bytes"], planned["dry_run"], planned["clock"]) == (1024, True, "this machine")
     shown = done("clean-orphans", uri, "--dry-run")
     assert "1 index directory would be deleted, 1.0 KiB" in shown
-    assert "Ages are by this machine's clock" in shown
+    assert "Ages are measured with this machine's clock" in shown
     assert directories(uri) == {*named, old, young}
 
     shown = done("clean-orphans", uri)
@@ -239,7 +239,7 @@ def test_without_ages_nothing_is_deleted_unless_no_job_is_running(storage_option
 @pytest.mark.parametrize("wrong", ["7", "0s", "-1d", "a week"])
 def test_an_age_is_a_duration(uri: str, wrong: str) -> None:
     result = run("clean-orphans", uri, "--older-than", wrong)
-    assert (result.exit_code, "is no duration" in result.stderr) == (2, True)
+    assert (result.exit_code, "is not a duration" in result.stderr) == (2, True)
 
 
 def test_maintain_tells_the_bytes(uri: str) -> None:

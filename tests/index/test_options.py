@@ -114,8 +114,9 @@ def test_options_beside_an_object_and_unknown_types_are_refused() -> None:
 
 
 def test_an_object_is_settled_with_a_warning_once() -> None:
-    with pytest.warns(IgnoredOptionWarning, match="target_partition_size has no effect"):
+    with pytest.warns(IgnoredOptionWarning, match="target_partition_size has no effect") as found:
         settled = index_options(pennon.IvfSq(num_partitions=4, target_partition_size=9), {})
+    assert found[0].filename == __file__
     assert settled == index_options(settled, {}) == pennon.IvfSq(num_partitions=4)
 
 

@@ -286,7 +286,7 @@ def test_batches_have_the_size_asked_for(tmp_path: Path) -> None:
         ({"colums": "id"}, "there is no option 'colums'. Did you mean one of: columns, vector_columns?"),
         ({"columns": "id,nmae"}, "has no top-level column 'nmae'"),
         ({"columns": "id,id"}, "each once"),
-        ({"filter": "idd = 3"}, "The filter names a column the table does not have: idd"),
+        ({"filter": "idd = 3"}, "the filter names a column that the table does not have: idd"),
         ({"filter": "id = ="}, "the filter does not parse at position"),
         ({"version": "99"}, "cannot open version 99"),
         ({"version": "new"}, "must be a whole number from 1, not 'new'"),

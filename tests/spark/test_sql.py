@@ -163,7 +163,7 @@ def test_a_search_for_every_row_of_a_query(spark: SparkSession, uri: str, vector
         ("indices", {"version": 99}, "cannot open version 99"),
         ("indices", {"filter": "x"}, "the function has no argument 'filter'"),
         ("indices", {"storage_options": {"aws_secret_access_key": "x"}}, "is a secret"),
-        ("explain", {"filter": "idd = 3"}, "names a column the table does not have: idd"),
+        ("explain", {"filter": "idd = 3"}, "names a column that the table does not have: idd"),
         ("scan", {"filter": "id ="}, "filter"),
         ("scan", {"columns": ["idd"]}, "has no top-level column 'idd'"),
         ("scan", {"limit": "x"}, "limit must be a whole number"),

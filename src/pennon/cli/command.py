@@ -39,7 +39,7 @@ def verb(name: str, *, example: str) -> Callable[[Callable[..., Any]], Verb]:
     return click.command(name, cls=Verb, epilog=example)
 
 
-DEBUG_HELP = "Show the whole trace of an error."
+DEBUG_HELP = "Show the full traceback of an error."
 QUIET_HELP = "Show no progress."
 
 

@@ -39,7 +39,7 @@ def indices(table: Table, output: str) -> None:
 @on_table
 @output_option
 def fragment_reuse(table: Table, output: str) -> None:
-    """Show the Fragment Reuse Index of the table at URI: deferred compactions that index files have yet to follow."""
+    """Show the Fragment Reuse Index of the table at URI: compactions that are not yet applied to index files."""
     found = table.fragment_reuse()
     if output == "json":
         recorded = (found or ReuseInfo(0, False, ())).to_dict()

@@ -40,7 +40,7 @@ main.add_purpose(
 main.add_purpose(
     "Change",
     ListedVerb("rows", "delete", "Delete the rows that a filter selects."),
-    ListedVerb("rows", "update", "Give rows new values, by SQL expressions."),
+    ListedVerb("rows", "update", "Set columns of rows to SQL expressions."),
     ListedVerb("rows", "merge", "Update and insert rows by key, from another table."),
 )
 main.add_purpose(
@@ -48,9 +48,9 @@ main.add_purpose(
     ListedVerb("query", "scan", "Show the rows that a filter selects, through indices."),
     ListedVerb("query", "explain", "Show how a scan would run."),
     ListedVerb("query", "search", "Show the rows whose vectors are nearest to a query."),
-    ListedVerb("tune", "tune", "Measure which settings of searches give a recall."),
+    ListedVerb("tune", "tune", "Measure which search settings reach a recall."),
     ListedVerb("text", "search-text", "Show the rows whose text matches a query best."),
-    ListedVerb("text", "search-hybrid", "Show the rows that are best by vector and text."),
+    ListedVerb("text", "search-hybrid", "Show the best matches by vector and text combined."),
     ListedVerb("joins", "knn-join", "Find the nearest rows for every row of another table."),
     ListedVerb("joins", "lookup-join", "Find the rows that have the keys of another table."),
     ListedVerb("joins", "text-join", "Find the best matches for every text of another table."),
@@ -59,16 +59,16 @@ main.add_purpose(
 main.add_purpose(
     "Maintain",
     ListedVerb("maintain", "optimize", "Cover new fragments and merge segments of indices."),
-    ListedVerb("maintain", "compact", "Join fragments, drop deleted rows; indices follow."),
-    ListedVerb("cleanup", "catch-up", "Rewrite index files that compactions left behind."),
-    ListedVerb("cleanup", "trim", "Forget compactions that no index file needs to follow."),
-    ListedVerb("cleanup", "clean-orphans", "Delete old files that no version names."),
-    ListedVerb("maintain", "maintain", "Run those of the above that are due, and report why."),
+    ListedVerb("maintain", "compact", "Join fragments, drop deleted rows, update indices."),
+    ListedVerb("cleanup", "catch-up", "Apply deferred compactions to index files."),
+    ListedVerb("cleanup", "trim", "Remove records of compactions that are applied."),
+    ListedVerb("cleanup", "clean-orphans", "Delete old files that belong to no version."),
+    ListedVerb("maintain", "maintain", "Run whichever of the above are due, and report why."),
 )
 main.add_purpose(
     "Inspect",
     ListedVerb("indices", "indices", "List indices: type, columns, coverage, size."),
-    ListedVerb("indices", "fragment-reuse", "Show compactions that index files have yet to follow."),
+    ListedVerb("indices", "fragment-reuse", "Show compactions not yet applied to index files."),
     ListedVerb("audit", "audit", "Compare indices with the rows of the table, and repair."),
     ListedVerb("report", "report", "Draw fragments and indices as one HTML page."),
 )

@@ -100,7 +100,7 @@ def optimize(
 @dry_run_option
 @output_option
 def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
-    """Join small fragments of the table at URI and drop deleted rows; indices follow."""
+    """Join small fragments of the table at URI and drop deleted rows; update the indices."""
     if dry_run:
         render.print_plan(table.plan_compact(**options), output)
     else:

@@ -52,7 +52,7 @@ def duration(text: str) -> float:
     """A whole number and its unit, as seconds."""
     parts = re.fullmatch(r"(\d+)([smhd])", text, re.ASCII)
     if not parts or not int(parts[1]):
-        raise click.BadParameter(f"{text!r} is no duration; write it like 30s, 10m, 2h or 1d")
+        raise click.BadParameter(f"{text!r} is not a duration; write it like 30s, 10m, 2h or 1d")
     return float(int(parts[1]) * UNITS[parts[2]])
 
 

@@ -40,7 +40,7 @@ def report(table: Table, out: IO[str] | None, output: str, serve: bool, port: in
     """Draw the fragments and indices of the table at URI, and what maintain would do, as one HTML page."""
     if output == "json":
         if serve or port is not None:
-            raise click.UsageError("--output json cannot be served")
+            raise click.UsageError("--serve cannot be combined with --output json")
         print_json(table.report_data(), out)
         return
     if serve == (out is not None):

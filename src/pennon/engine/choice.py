@@ -49,7 +49,7 @@ def is_session(given: object) -> bool:
 
 
 def is_frame(given: object) -> bool:
-    """Whether it is a DataFrame of Spark, classic or Connect."""
+    """Whether it is a Spark DataFrame, classic or Connect."""
     return _is_of_spark(given, "DataFrame")
 
 

@@ -49,5 +49,5 @@ def _top_level(descriptor: bytes) -> dict[str, int]:
 
 def _bytes(content: int | bytes) -> bytes:
     if isinstance(content, int):
-        raise ValueError("a number where a message is due")
+        raise ValueError("expected a message, found a number")
     return content

@@ -58,7 +58,8 @@ def store_failure(error: BaseException, what: str) -> StoreUnavailable | None:
     if retryable is None:
         return None
     redact_exception(error)
-    return StoreUnavailable(f"the store did not answer for {what}: {first_line(error)}", remedy, retryable)
+    problem = f"the store did not answer for {what}" if retryable else f"cannot access {what}"
+    return StoreUnavailable(f"{problem}: {first_line(error)}", remedy, retryable)
 
 
 def is_missing(error: BaseException) -> bool:

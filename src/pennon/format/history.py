@@ -10,7 +10,7 @@ from pennon.format.rows import RowReader
 
 
 def oldest_version_with(base: RowReader, segment: IndexSegment) -> Manifest:
-    """An old version that has the segment, as a rule the oldest there is: its files hold nothing that came later."""
+    """An old version that has the segment, usually the oldest one: its files hold nothing that was added later."""
     return _oldest(base, lambda manifest: any(s.uuid == segment.uuid for s in manifest.segments))
 
 

@@ -27,7 +27,7 @@ STREAM, BATCH = "pennon.stream", "pennon.batch"
 
 
 class UnknownBatch(StrEnum):
-    """What to do with a batch of which it is unknown whether it was appended."""
+    """What to do with a batch if it is unknown whether it was appended."""
 
     FAIL = "fail"
     SKIP = "skip"

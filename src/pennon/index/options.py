@@ -6,6 +6,7 @@ classes; no other module lists an option.
 from __future__ import annotations
 
 import difflib
+import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -188,4 +189,13 @@ def _unknown_options(index_type: str, unknown: Sequence[str], known: Sequence[st
 
 def _warn(index_type: str, ignored: Mapping[str, str]) -> None:
     for name, why in ignored.items():
-        warnings.warn(IgnoredOptionWarning(f"{name} has no effect on this {index_type} index: {why}"), stacklevel=3)
+        warning = IgnoredOptionWarning(f"{name} has no effect on this {index_type} index: {why}")
+        warnings.warn(warning, stacklevel=_levels_to_caller())
+
+
+def _levels_to_caller() -> int:
+    """The `stacklevel`, for the function that calls this one, of the first frame outside of this package."""
+    frame, levels = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "pennon":
+        frame, levels = frame.f_back, levels + 1
+    return levels

@@ -57,7 +57,7 @@ class CleanedOrphans(Displayed):
             lines.append(f"{counted(self.kept)} kept, not known to be older than {age}")
             lines += map(_line, self.kept)
         if self.dry_run and any(orphan.age is not None for orphan in (*self.deleted, *self.kept)):
-            lines.append("Ages are by this machine's clock; a run that deletes goes by the store's")
+            lines.append("Ages are measured with this machine's clock; a run that deletes uses the store's clock")
         return "\n".join(lines)
 
 

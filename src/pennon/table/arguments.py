@@ -12,6 +12,8 @@ import numpy as np
 
 from pennon.engine import is_frame
 from pennon.errors import InvalidArgument
+from pennon.format.snapshot import Snapshot
+from pennon.query.filter.reading import FilterLike, filter_text, read_filter
 from pennon.query.scan.request import listed
 
 _UNITS = {
@@ -59,6 +61,13 @@ def check_names(**given: object) -> None:
         for name in () if value is None else listed(label, value, '["user_id_idx"]'):
             if not isinstance(name, str):
                 raise InvalidArgument(f"{label} takes names, not {_shown(name)}", f'Write {label}=["user_id_idx"]')
+
+
+def condition_sql(where: FilterLike | None, snapshot: Snapshot) -> str | None:
+    """The rows to change, as SQL that Lance evaluates."""
+    if where is None:
+        return None
+    return read_filter(filter_text(where, snapshot.schema), snapshot.column_types).sql
 
 
 def check_is_frame(verb: str, given: object, otherwise: str) -> None:

@@ -13,8 +13,9 @@ from pennon.index.options import IndexOptions
 from pennon.index.registry import index_options, index_types
 from pennon.jobs.results import IndexResult, UpdateResult
 from pennon.jobs.shared.budget import task_memory
-from pennon.query.filter.reading import FilterLike, filter_text
-from pennon.table.arguments import bytes_of, check_flags, check_texts, ids_of
+from pennon.query.filter.opaque_text import check_expression
+from pennon.query.filter.reading import FilterLike
+from pennon.table.arguments import bytes_of, check_flags, check_texts, condition_sql, ids_of
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import DEFAULT_TYPE, runs_jobs
 
@@ -309,7 +310,8 @@ class BuildVerbs(TableHandle):
 
     def _update(self, column: str, expression: str, where: FilterLike | None) -> ColumnUpdate:
         check_texts(column=column, expression=expression)
-        return ColumnUpdate(column, expression, None if where is None else filter_text(where, self._snapshot.schema))
+        check_expression(expression)
+        return ColumnUpdate(column, expression, condition_sql(where, self._snapshot))
 
     def _chosen(
         self,

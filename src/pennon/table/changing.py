@@ -12,8 +12,9 @@ from pennon.errors import InvalidArgument
 from pennon.format.snapshot import Snapshot
 from pennon.jobs.results import RowsResult
 from pennon.jobs.shared.budget import task_memory
+from pennon.query.filter.opaque_text import check_expression
 from pennon.query.filter.reading import FilterLike, filter_text
-from pennon.table.arguments import check_flags, check_texts
+from pennon.table.arguments import check_flags, check_texts, condition_sql
 from pennon.table.handle import TableHandle
 from pennon.table.verbs import runs_jobs
 
@@ -103,7 +104,7 @@ class ChangeVerbs(TableHandle):
         update = _update_of(values, where, snapshot)
         if not in_place:
             return plan_update(self._engine, snapshot, update)
-        found = count_update(self._engine, snapshot, _in_place(update))
+        found = count_update(self._engine, snapshot, _in_place(update, snapshot))
         return RowsPlan(rows_updated=found.rows, fragments=found.fragments)
 
     @overload
@@ -168,7 +169,7 @@ class ChangeVerbs(TableHandle):
         started, snapshot, memory = time.monotonic(), self._snapshot.latest(), task_memory(task_memory_bytes)
         update = _update_of(values, where, snapshot)
         if in_place:
-            newest, found = update_column(self._engine, snapshot, _in_place(update))
+            newest, found = update_column(self._engine, snapshot, _in_place(update, snapshot))
             done, written = RowsPlan(rows_updated=found.rows, fragments=found.fragments), 0
         else:
             newest, done, written = update_rows(self._engine, snapshot, update)
@@ -198,13 +199,14 @@ def _update_of(values: object, where: FilterLike | None, snapshot: Snapshot) -> 
     given = cast(Mapping[str, str], values)
     for name, expression in given.items():
         check_texts(column=name, expression=expression)
+        check_expression(expression)
     return RowsUpdate.of(given, None if where is None else filter_text(where, snapshot.schema))
 
 
-def _in_place(update: RowsUpdate) -> ColumnUpdate:
+def _in_place(update: RowsUpdate, snapshot: Snapshot) -> ColumnUpdate:
     if len(update.values) != 1:
         raise InvalidArgument(
             f"one column at a time can be changed in place, not {len(update.values)}", "Omit in_place, or update twice"
         )
     [(column, expression)] = update.values
-    return ColumnUpdate(column, expression, update.where)
+    return ColumnUpdate(column, expression, condition_sql(update.where, snapshot))

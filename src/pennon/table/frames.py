@@ -94,7 +94,7 @@ class FrameVerbs(QueryVerbs):
 
 @dataclass(frozen=True)
 class Selection:
-    """Rows and columns of one version of a table, read by none of its methods but the last."""
+    """Rows and columns of one version of a table, of which nothing is read until `dataframe` is called."""
 
     table: FrameVerbs
     filter: str | None = None

@@ -187,12 +187,12 @@ class MaintenanceVerbs(TableHandle):
         dry_run: bool = False,
         **options: Unpack[CompactionChoices],
     ) -> Result[CompactPlan] | CompactPlan:
-        """Join small fragments and drop deleted rows, on Spark; indices follow.
+        """Join small fragments and drop deleted rows, on Spark, and update the indices.
 
         Args:
-            remap: how indices follow. `"immediate"` rewrites them in the same transaction, or records in the Fragment
-                Reuse Index where rows went for those that it cannot rewrite; `"deferred"` only records it; `"drop"`
-                gives up coverage of what was rewritten.
+            remap: how the indices are updated. `"immediate"` rewrites them in the same transaction, and records the
+                compaction in the Fragment Reuse Index for those that cannot be rewritten; `"deferred"` only records
+                it; `"drop"` gives up coverage of the rewritten fragments.
             task_memory_bytes: the memory a task may use. Default: PENNON_TASK_MEMORY of the environment, or 1 GiB.
             dry_run: plan only.
             **options: those of pylance's compaction: `target_rows_per_fragment`, `materialize_deletions`,

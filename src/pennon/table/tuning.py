@@ -72,6 +72,10 @@ class TuneVerbs(TableHandle):
         """
         check_flags(store=store)
         check_whole_numbers(10, sample=sample)
+        if queries is not None and not hasattr(queries, "__len__"):
+            raise InvalidArgument(
+                f"queries takes vectors, not {queries!r}", "Pass sample= for the number of rows to take as queries"
+            )
         if queries is not None and not len(queries):
             raise InvalidArgument("queries is empty", "Give some vectors, or none to take rows of the table")
         snapshot = self._snapshot.latest()

@@ -189,7 +189,7 @@ def test_names_that_differ_only_in_case_are_told_apart() -> None:
 @pytest.mark.parametrize("sql", ["user = 1", "`USER_ID` = 1", "place.town = 'x'", "name = 'a' AND usr_id IN (1, 2)"])
 def test_an_unknown_column_is_named_beside_those_like_it(sql: str) -> None:
     with pytest.raises(
-        InvalidFilter, match=r"a column the table does not have: .*\. Did you mean .*(user_id|place\.city)"
+        InvalidFilter, match=r"a column that the table does not have: .*\. Did you mean .*(user_id|place\.city)"
     ):
         parse(sql)
 

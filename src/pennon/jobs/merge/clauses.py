@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.snapshot import Snapshot
+from pennon.query.filter.opaque_text import check_expression
 from pennon.wording import did_you_mean
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class Clauses:
 
         Raises:
             InvalidArgument: a clause that does not exist there, or one that never applies.
+            InvalidFilter: a condition or a value is not an SQL expression.
         """
         keys = (on,) if isinstance(on, str) else tuple(cast(Iterable[Any], on)) if _is_list(on) else ()
         if not keys or not all(isinstance(key, str) for key in keys):
@@ -78,6 +80,9 @@ class Clauses:
             raise InvalidArgument(
                 "the merge has no clause", 'Write when_matched="update", or when_not_matched="insert"'
             )
+        for text in (*clauses.texts, *(clause.condition for clause in clauses.by_source)):
+            if isinstance(text, str):
+                check_expression(text)
         return clauses
 
     @property

@@ -22,7 +22,9 @@ def task_memory(requested: int | None) -> int:
     if memory is None:
         configured = os.environ.get("PENNON_TASK_MEMORY", str(DEFAULT_TASK_MEMORY))
         if not configured.isdecimal():
-            raise InvalidArgument(f"PENNON_TASK_MEMORY is {configured!r}", "Set it to a number of bytes")
+            raise InvalidArgument(
+                f"PENNON_TASK_MEMORY is {configured!r}, which is not a number of bytes", "Set it to a number of bytes"
+            )
         memory = int(configured)
     if isinstance(memory, bool) or not isinstance(memory, int | np.integer):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidArgument(f"task_memory_bytes must be a whole number, not {memory!r}", "Give a number of bytes")

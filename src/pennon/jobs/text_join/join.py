@@ -89,7 +89,7 @@ def plan_text_join(
     words: Mapping[str, Any],
     memory_bytes: int,
 ) -> TextJoinPlan:
-    """Checks what the tasks will be asked, by a query without words."""
+    """Check the arguments of the tasks with an empty query."""
     snapshot = catalog.snapshot
     read_question(snapshot, request, column, [""], words)
     if request.filter is not None:

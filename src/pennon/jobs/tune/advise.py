@@ -59,7 +59,9 @@ def advise_index(
     check_recall(recall)
     described = snapshot.column(column)
     if not is_vector_type(described.type):
-        raise UnsupportedColumn(f"column {column!r} of {snapshot.uri} has type {described.type}", "Give one of vectors")
+        raise UnsupportedColumn(
+            f"column {column!r} of {snapshot.uri} has type {described.type}", "Choose a column of vectors"
+        )
     check_one_vector(described)
     rows = snapshot.manifest.rows_in(snapshot.manifest.live)
     candidates = _candidates(kind, options, described.type.list_size)

@@ -29,13 +29,13 @@ class Columns:
             return path, order_of(self.types[path])
         parents = (_path(name.parts[:length]) for length in range(1, len(name.parts)))
         if (
-            name.parts[0].startswith("_")  # _rowid, _rowaddr, _distance and the like
+            name.parts[0].startswith("_")  # such as _rowid, _rowaddr and _distance
             or any(parent in self.types for parent in parents)
             or any(known.startswith(f"{path}.") for known in self.types)
         ):
             return None
         raise InvalidFilter(
-            f"The filter names a column the table does not have: {path}", did_you_mean(path, self.types)
+            f"the filter names a column that the table does not have: {path}", did_you_mean(path, self.types)
         )
 
     def exactly(self, name: Name) -> tuple[str, pa.DataType] | None:

@@ -26,7 +26,7 @@ from pennon.query.filter.substrait_literals import (
     sql_type,
     typed_literal,
 )
-from pennon.wording import sql_identifier
+from pennon.wording import did_you_mean, sql_identifier
 
 # pyarrow takes twice as long for every level: 0.1 s for 14, 2 s for 18.
 _MAX_DEPTH = 18
@@ -56,13 +56,21 @@ def expression_sql(expression: pc.Expression, schema: pa.Schema) -> str:
             f"an expression is nested more than {_MAX_DEPTH} deep, for which pyarrow needs minutes",
             "Use isin for many values of a column, or write the filter as SQL text",
         )
-    schema = pa.schema([_replaced(position, field) for position, field in enumerate(schema)])
+    described = pa.schema([_replaced(position, field) for position, field in enumerate(schema)])
     try:
-        content = bytes(serialize_expressions([expression], ["filter"], schema))
+        content = bytes(serialize_expressions([expression], ["filter"], described))
         message = pb.ExtendedExpression.FromString(content)
-        return _Translator(message, schema).filter(message.referred_expr[0].expression)
+        return _Translator(message, described).filter(message.referred_expr[0].expression)
     except (pa.ArrowException, DecodeError, NotInSql) as error:
         reason = str(error).partition("\n")[0]
+        column = re.match(r"No match for FieldRef\.Name\((.+?)\) in ", reason)
+        if column and column[1] not in schema.names:
+            raise InvalidFilter(
+                f"the expression {expression} names a column that the table does not have: {column[1]}",
+                did_you_mean(column[1], schema.names),
+            ) from error
+        if column:
+            reason = f"Substrait has no type for column {column[1]}, which has type {schema.field(column[1]).type}"
         raise InvalidFilter(
             f"the expression {expression} cannot be evaluated: {reason}",
             "Write the filter as SQL text: \"user_id = 42 AND name LIKE 'a%'\"",

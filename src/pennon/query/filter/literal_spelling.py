@@ -1,5 +1,5 @@
-"""Rewrites literals of users in a form that Lance accepts: `amount = 12.34` on a decimal column, `user_id = '7'`, `ts
->= '2026-01-02'`.
+"""Rewrites literals of users in a form that Lance accepts: `amount = 12.34` on a decimal column, `user_id = '7'`,
+`ts >= '2026-01-02'`.
 
 If only AND and OR are above a comparison, Lance converts a literal to the column's type and refuses those of other
 types. A literal that has exactly one meaning as a value of the column is rewritten as that value; any other is refused
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from pennon.index.key_spans import Order
 from pennon.query.filter.columns import Columns
 from pennon.query.filter.grammar import read
 from pennon.query.filter.literals import Literal
+from pennon.query.filter.opaque_text import enclosed
 from pennon.query.filter.syntax import Between, Comparison, Constant, Expression, In, Logic, Name
 from pennon.query.filter.tokens import Broken, NotUnderstood
 
@@ -30,7 +31,10 @@ _Change = tuple[int, int, str]
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(:\d\d(?:\.\d{1,9})?)?)?", re.ASCII)
+_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(?:(:\d\d)(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?", re.ASCII)
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+# Larger numbers are no values of any column; their digits would fill the memory.
+_MAX_DIGITS = 80
 _UTC = (None, "UTC", "+00:00")
 
 
@@ -46,12 +50,15 @@ def spelled_for_lance(sql: str, columns: Mapping[str, pa.DataType]) -> Spelled:
     """The same filter with every literal in a form that Lance accepts for the column it is compared with.
 
     Raises:
-        InvalidFilter: A literal has no meaning, or more than one, as a value of its column.
+        InvalidFilter: A literal has no meaning, or more than one, as a value of its column; or the filter has parts
+            that Lance would ignore or fail on.
     """
     try:
         expression = read(sql)
-    except (NotUnderstood, Broken):
-        return Spelled(sql, None)  # the parser reports errors; SQL that only Lance understands is unchanged
+    except NotUnderstood:
+        return Spelled(enclosed(sql), None)
+    except Broken:
+        return Spelled(sql, None)  # the parser reports it
     speller = _Speller(sql, Columns(columns))
     changes = sorted(speller.changes(expression), reverse=True)
     for start, end, text in changes:
@@ -109,26 +116,37 @@ def _spelled(literal: Literal, order: Order, path: str, written: str) -> str | N
     match order.family, kind:
         case "decimal", ("float" | "string"):
             return _decimal(str(value) if kind == "string" else written, order.type, path)
-        case "int", "string":
-            if not _INTEGER.fullmatch(value) or not order.first[1] <= int(value) < order.last[1]:
-                raise _refused(path, order.type, repr(value), f"{path} = 7")
-            return str(int(value))
+        case "int", ("float" | "string" | "binary"):
+            return _integer(str(value) if kind == "string" else written, order, path)
         case "float", "string":
             if not _NUMBER.fullmatch(value):
                 raise _refused(path, order.type, repr(value), f"{path} > 1.5")
             return repr(float(value))
-        case "date", "string":
-            if not _is_day(value):
-                raise _refused(path, order.type, repr(value), f"{path} >= date '2026-01-31'")
+        case "bool", ("int" | "float" | "string"):
+            if str(value).lower() not in ("true", "false"):
+                raise _refused(path, order.type, written, f"{path} = true")
+            return str(value).upper()
+        case "date", ("int" | "float" | "string"):
+            if kind != "string" or not _is_day(value):
+                raise _refused(path, order.type, written, f"{path} >= date '2026-01-31'")
             return f"date '{value}'"
-        case "timestamp", "string":
-            return _instant(value, order.type, path)
+        case "timestamp", ("int" | "float" | "string"):
+            return _instant(value if kind == "string" else "", order.type, path, written)
         case "binary", "string":
-            raise _refused(path, order.type, repr(value), f"{path} = X'{str(value).encode().hex()}'")
+            return _binary(value, order.type, path)
         case "string", ("int" | "float"):
             raise _refused(path, order.type, written, f"{path} = '{written}'")
         case _:
             return None
+
+
+def _integer(text: str, order: Order, path: str) -> str:
+    value = Decimal(text) if _NUMBER.fullmatch(text) else None
+    if value is not None and value.adjusted() < _MAX_DIGITS and value == value.to_integral_value():
+        number = int(value)
+        if order.first[1] <= number < order.last[1]:
+            return str(number)
+    raise _refused(path, order.type, text, f"{path} = 7")
 
 
 def _decimal(text: str, type_: pa.DataType, path: str) -> str:
@@ -143,18 +161,29 @@ def _decimal(text: str, type_: pa.DataType, path: str) -> str:
     return f"cast('{value:f}' as decimal({type_.precision}, {type_.scale}))"
 
 
-def _instant(text: str, type_: pa.DataType, path: str) -> str:
+def _instant(text: str, type_: pa.DataType, path: str, written: str) -> str:
     match = _INSTANT.fullmatch(text)
     spelling = f"{path} >= timestamp '2026-01-31 12:00:00'"
-    if match is None or type_.tz not in _UTC:
-        raise _refused(path, type_, repr(text), spelling)
-    day, minutes, seconds = match.groups()
-    clock = f"{minutes or '00:00'}{seconds or ':00'}"
+    # A zone has a meaning only in a column of instants, which Lance compares with literals in UTC.
+    if match is None or type_.tz not in _UTC or (match[5] and type_.tz is None):
+        raise _refused(path, type_, written, spelling)
+    day, minutes, seconds, fraction, zone = match.groups()
     try:
-        datetime.fromisoformat(f"{day} {clock[:8]}")
-    except ValueError:
-        raise _refused(path, type_, repr(text), spelling) from None
-    return f"timestamp '{day} {clock}'"
+        instant = datetime.fromisoformat(f"{day} {minutes or '00:00'}{seconds or ':00'}{zone or ''}")
+        if zone:
+            instant = instant.astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        raise _refused(path, type_, written, spelling) from None
+    return f"timestamp '{instant}{fraction or ''}'"
+
+
+def _binary(text: str, type_: pa.DataType, path: str) -> str:
+    if type_ == pa.binary(16) and _UUID.fullmatch(text):
+        return f"X'{text.replace('-', '').lower()}'"
+    example = text.encode().hex()
+    if pa.types.is_fixed_size_binary(type_) and len(example) != 2 * type_.byte_width:
+        example = "00" * type_.byte_width
+    raise _refused(path, type_, repr(text), f"{path} = X'{example}'")
 
 
 def _is_day(text: str) -> bool:
@@ -182,6 +211,6 @@ def _plain(literal: Literal) -> str | None:
 
 def _refused(path: str, type_: pa.DataType, written: str, spelling: str) -> InvalidFilter:
     return InvalidFilter(
-        f"{written} has no single meaning as a value of column {path}, which has type {type_}",
+        f"{written} cannot be compared with column {path}, which has type {type_}",
         f"Write it like this: {spelling}",
     )

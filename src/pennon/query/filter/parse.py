@@ -2,7 +2,7 @@
 
 The tree is true for exactly the rows a full scan with the same text returns. A condition for which this module cannot
 guarantee that becomes `Opaque`, at worst the whole filter; an error is raised only for text that is not a filter or
-that uses a column the table does not have.
+that uses a column that the table does not have.
 """
 
 from __future__ import annotations
@@ -56,16 +56,13 @@ def parse_filter(sql: str, columns: Mapping[str, pa.DataType], syntax: Expressio
     returned for the same text, if it was called before.
     """
     if not sql.strip():
-        raise InvalidFilter("the filter is empty", "Leave it out to read every row")
+        raise InvalidFilter("the filter is empty", 'Leave it out, or write "true", to select every row')
     try:
         expression = syntax or read(sql)
     except NotUnderstood:
         return Opaque(sql)
     except Broken as error:
-        raise InvalidFilter(
-            f"the filter does not parse at position {error.position}, {error.problem}: {sql!r}",
-            _remedy(error.problem),
-        ) from None
+        raise error.explained(sql) from None
     return _Binder(sql, columns).bind_filter(expression)
 
 
@@ -279,12 +276,6 @@ class _Binder:
         end = beyond(prefix)
         spans: Spans = ((order.below(prefix.encode()), order.below(end.encode()) if end else order.last),)
         return ColumnRanges(path, order.type, order.complement(spans) if negated else spans, exact=exact)
-
-
-def _remedy(problem: str) -> str:
-    if problem.endswith("follows the filter"):
-        return "Pass only a condition; limit, order_by and columns are separate arguments"
-    return "Quote text in single quotes and unusual column names in backticks: `user id` = 42 AND name LIKE 'a%'"
 
 
 def _compared(order: Order, operator: str, place: Place) -> Spans | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
+from pennon.errors import InvalidFilter
 from pennon.query.filter.literals import Literal, number
 
 
@@ -23,6 +24,18 @@ class Broken(Exception):
         super().__init__(problem)
         self.problem = problem
         self.position = position
+
+    def explained(self, sql: str, what: str = "filter") -> InvalidFilter:
+        """The error that users see."""
+        problem = f"the {what} does not parse at position {self.position}, {self.problem}: {sql!r}"
+        if what == "expression":
+            return InvalidFilter(problem, "Write one SQL expression over columns, such as price * 2")
+        if self.problem.endswith("follows the filter"):
+            return InvalidFilter(problem, "Pass only a condition; limit, order_by and columns are separate arguments")
+        if "placeholder" in self.problem:
+            return InvalidFilter(problem, "Put the value itself into the filter, or pass a pyarrow expression")
+        remedy = "Quote text in single quotes and unusual column names in backticks: `user id` = 42 AND name LIKE 'a%'"
+        return InvalidFilter(problem, remedy)
 
 
 _SPACE = r"[ \t\r\n]*"

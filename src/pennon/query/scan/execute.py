@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, replace
@@ -16,6 +17,7 @@ from pennon.format.rows import ADDRESS, ScannedRows
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import translate_panics, translate_read_errors
 from pennon.query.catalog import Catalog
+from pennon.query.filter.opaque_text import as_written
 from pennon.query.filter.predicate import Node
 from pennon.query.filter.reading import read_filter
 from pennon.query.scan.checked_range import checked_range
@@ -115,7 +117,8 @@ def _whole(catalog: Catalog, request: ScanRequest) -> tuple[ScannedRows, dict[st
         "limit": request.limit,
         "offset": request.offset or None,
         "order_by": [astuple(ordering) for ordering in request.order_by],
-        "include_deleted_rows": request.include_deleted_rows or None,
+        # pylance cannot fetch wide columns of deleted rows after the filter.
+        **({"include_deleted_rows": True, "late_materialization": False} if request.include_deleted_rows else {}),
         "with_row_address": request.with_row_address or bool(request.order_by),
     }
 
@@ -205,7 +208,7 @@ def filter_errors(sql: str | None, expressions: tuple[tuple[str, str], ...] | No
         with translate_read_errors("the rows of the table"):
             raise
     except (ValueError, OSError, pa.ArrowException) as error:
-        text = str(error)
+        text = str(error).replace(sql or "\0", as_written(sql or ""))
         mistaken = USER_MISTAKE in text or (not is_damage(error) and any(word in text for word in _FILTER_WORDS))
         if (sql is None and expressions is None) or not mistaken:
             with translate_read_errors("the rows of the table"):
@@ -214,12 +217,23 @@ def filter_errors(sql: str | None, expressions: tuple[tuple[str, str], ...] | No
         if expressions is not None:
             where = f"the columns {dict(expressions)!r}" + (f" or the filter {sql!r}" if sql is not None else "")
             raise InvalidArgument(
-                f"{where} cannot be evaluated: {line}", "Expressions are SQL over the table's columns, by new names"
+                f"{where} cannot be evaluated: {line}", 'Write {"name": "SQL expression over columns"}'
             ) from error
-        remedy = "See the filter syntax in docs/scan.md"
-        if "could not convert to literal of type 'Timestamp" in line or "of type 'Date" in line:
-            remedy = "Write instants as timestamp '2026-01-31 12:00:00' and days as date '2026-01-31'"
-        raise InvalidFilter(f"the filter {sql!r} cannot be evaluated: {line}", remedy) from error
+        raise _invalid_filter(as_written(sql or ""), line, text) from error
+
+
+def _invalid_filter(sql: str, line: str, text: str) -> InvalidFilter:
+    if unexpected := re.search(r"Expected: \), found: (.+?)\)(?:,|$)", text, re.MULTILINE):
+        return InvalidFilter(
+            f"the filter does not parse at {unexpected[1]!r}: {sql!r}",
+            "Pass only a condition; limit, order_by and columns are separate arguments",
+        )
+    remedy = "See the filter syntax in docs/scan.md"
+    if "precision and scale" in line:
+        remedy = "Write a decimal as a number, 12.34, or as cast('12.34' as decimal(12, 2))"
+    elif '"' in sql:
+        remedy = "Lance reads text in double quotes as a string; put column names in backticks: `user id` = 42"
+    return InvalidFilter(f"the filter {sql!r} cannot be evaluated: {line}", remedy)
 
 
 def is_damage(error: Exception) -> bool:

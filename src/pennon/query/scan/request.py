@@ -11,6 +11,7 @@ import numpy as np
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Snapshot
+from pennon.query.filter.opaque_text import check_expression
 from pennon.wording import did_you_mean
 
 METADATA_COLUMNS = (ROW_ID, ADDRESS)
@@ -193,6 +194,7 @@ def _expressions(columns: Mapping[Any, Any]) -> tuple[tuple[str, str], ...]:
                 f"columns takes SQL expressions by name, not {name!r}: {expression!r}",
                 'Write columns={"double": "price * 2"}',
             )
+        check_expression(expression)
     return tuple(columns.items())
 
 

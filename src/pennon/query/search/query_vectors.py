@@ -22,7 +22,7 @@ def read_queries(given: VectorLike, column: Column, many: bool) -> Vectors:
     if many and array.size == 0 and array.ndim <= 2:
         array = np.empty((0, held.dim))
     if array.dtype.kind not in "fiu":
-        raise InvalidArgument("a query vector has items that are no numbers", "Give vectors of floats without NULLs")
+        raise InvalidArgument("a query vector has items that are not numbers", "Give vectors of floats without NULLs")
     if array.ndim != (2 if many else 1):
         wanted = "a list of vectors or a matrix with one query per row" if many else "one vector"
         remedy = "For one query use search" if many else "For several queries use search_batch"

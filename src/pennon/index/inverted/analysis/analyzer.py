@@ -65,7 +65,7 @@ def _analyze_paths(params: TextParams, text: str) -> list[QueryTerm]:
         path, type_, value = part.split(",", 2) if part.count(",") >= 2 else (part, "", "")
         if type_ not in _JSON_TYPES:
             raise InvalidArgument(
-                f"{part!r} is no query of a JSON column",
+                f"{part!r} is not a query for a JSON column",
                 "Use path,type,value, such as address.city,str,rome; types are str, number, bool and null",
             )
         values = [term.text for term in analyze(params, value)] if type_ == "str" else [value]

@@ -214,5 +214,5 @@ def read_tunings(snapshot: Snapshot) -> tuple[Tuning, ...]:
         try:
             found.append(Tuning.from_json(text))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("%s has %s that is no measurement: %s", snapshot.uri, name, error)
+            logger.warning("%s has %s that is not a measurement: %s", snapshot.uri, name, error)
     return tuple(sorted(found, key=lambda each: -each.measured_at))
