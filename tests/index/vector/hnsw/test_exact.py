@@ -79,7 +79,7 @@ def test_blocks_of_distances_give_the_links_of_the_table(
     points, params = whole_numbers(count, dim, values), HnswParams(4, 5, 20)
     tops = np.minimum(np.random.default_rng(1).geometric(0.8, len(points)) - 1, 3)
     monkeypatch.setattr(exact, "BLOCK_DISTANCES", 4096)
-    monkeypatch.setattr(exact, "TABLE_NODES", 0)
+    monkeypatch.setattr(exact, "MOST_TABLE_NODES", 0)
     by_blocks = exact_levels(points, tops, by_l2, params, grid)
     products = points.astype(np.float64) @ points.T
     lengths = np.diagonal(products)
@@ -88,8 +88,8 @@ def test_blocks_of_distances_give_the_links_of_the_table(
     for number, level in enumerate(by_blocks):
         nodes = np.flatnonzero(tops >= number)
         own = np.ascontiguousarray(table[np.ix_(nodes, nodes)], dtype=np.float32)
-        landmarks, limit = np.flatnonzero(tops[nodes] > number), 5 if number else 10
-        offsets, others, bits = links(own.view(np.uint32), landmarks, 5, limit, 20)
+        landmarks = np.flatnonzero(tops[nodes] > number)
+        offsets, others, bits = links(own.view(np.uint32), landmarks, 5 if number else 6, 5 if number else 10, 20)
         assert np.array_equal(level.offsets, offsets)
         assert np.array_equal(level.neighbors, nodes[others])
         least = 0 if by_l2 else 1 - products.max()

@@ -19,11 +19,14 @@ from pennon.index.vector.vectors import Codes, Floats
 
 # Beyond, growing a graph becomes faster.
 EXACT_NODES = 16384
-# Up to this many, all distances are kept: 4 MiB, which stay in the processor's caches.
-TABLE_NODES = 1024
+# Up to this many, and one more for each byte of a point, all distances are kept in a table; but never above 64 MiB.
+# Beyond, distances that are measured again take less time than those that are read from a table outside of the
+# processor's caches.
+TABLE_NODES = 1280
+MOST_TABLE_NODES = 4096
 # Distances computed at once, beyond.
 BLOCK_DISTANCES = 1 << 20
-# Space in the list of a node: so many times the candidates that it needs.
+# Space in the list of a node, in units of the candidates that it needs.
 LIST_FACTOR = 2
 # Of the codes.
 MIDDLE = 128
@@ -81,6 +84,10 @@ class Space(NamedTuple):
         return np.hstack([self.points, terms, ones]), np.hstack([self.scale * self.points, ones, terms])
 
     @property
+    def table_nodes(self) -> int:
+        return min(TABLE_NODES + self.measured.itemsize * self.measured.shape[1], MOST_TABLE_NODES)
+
+    @property
     def for_kernels(self) -> tuple[Codes, int, Floats, np.float32]:
         """Points in bytes, the dimension, the terms and the scale."""
         return self.measured.view(np.uint8), self.points.shape[1], self.terms, self.scale
@@ -100,14 +107,18 @@ def _levels(whole: Space, tops: npt.NDArray[np.integer[Any]], params: HnswParams
         nodes = np.flatnonzero(tops >= number)
         space = whole.take(nodes) if number else whole
         landmarks = np.flatnonzero(tops[nodes] > number)
-        find = _links_by_table if len(nodes) <= TABLE_NODES else _links_by_blocks
-        offsets, others, bits = find(space, landmarks, params, params.m if number else 2 * params.m)
+        find = _links_by_table if len(nodes) <= space.table_nodes else _links_by_blocks
+        # A quarter more than m on level 0, for one to two points of recall in walks of 15 nodes.
+        own, limit = (params.m, params.m) if number else (params.m * 5 // 4, 2 * params.m)
+        offsets, others, bits = find(space, landmarks, own, limit, params.ef_construction)
         distances = bits.view(np.float32) * whole.unit + whole.least
         levels.append(Level(nodes.astype(np.uint32), offsets, nodes[others].astype(np.uint32), distances))
     return levels
 
 
-def _links_by_table(space: Space, landmarks: Int64s, params: HnswParams, limit: int) -> tuple[Int64s, Int64s, UInt32s]:
+def _links_by_table(
+    space: Space, landmarks: Int64s, own: int, limit: int, width: int
+) -> tuple[Int64s, Int64s, UInt32s]:
     # Kernels are compiled when they are imported, and a process that only searches graphs needs none.
     from pennon.index.vector.hnsw.exact_kernels import links  # noqa: PLC0415
 
@@ -116,28 +127,30 @@ def _links_by_table(space: Space, landmarks: Int64s, params: HnswParams, limit: 
     # Rounding may make a small one negative.
     np.abs(table, out=table)
     np.fill_diagonal(table, np.inf)
-    return links(table.view(np.uint32), landmarks, params.m, limit, params.ef_construction)
+    return links(table.view(np.uint32), landmarks, own, limit, width)
 
 
-def _links_by_blocks(space: Space, landmarks: Int64s, params: HnswParams, limit: int) -> tuple[Int64s, Int64s, UInt32s]:
+def _links_by_blocks(
+    space: Space, landmarks: Int64s, own: int, limit: int, width: int
+) -> tuple[Int64s, Int64s, UInt32s]:
     from pennon.index.vector.hnsw.exact_kernels import both_ways  # noqa: PLC0415
     from pennon.index.vector.hnsw.near_kernels import choose_from_lists  # noqa: PLC0415
 
-    nodes, width = len(space.points), params.ef_construction
+    nodes = len(space.points)
     names = np.random.default_rng(0).permutation(nodes)
     lists, found = nearest_candidates(space, names, width)
     places = np.empty(nodes, dtype=np.int64)
     places[names] = np.arange(nodes)
     left, right = space.factors()
     right = right[landmarks].T
-    own, counts = np.empty((nodes, params.m), dtype=np.int64), np.empty(nodes, dtype=np.int64)
+    chosen, counts = np.empty((nodes, own), dtype=np.int64), np.empty(nodes, dtype=np.int64)
     step = max(1, BLOCK_DISTANCES // max(1, len(landmarks)))
     for start in range(0, nodes, step):
         far = np.abs(left[start : start + step] @ right)
         choose_from_lists(
-            start, far.view(np.uint32), landmarks, *space.for_kernels, width, places, lists, found, own, counts
+            start, far.view(np.uint32), landmarks, *space.for_kernels, width, places, lists, found, chosen, counts
         )
-    return both_ways(np.empty((0, 0), np.uint32), *space.for_kernels, own, counts, limit, width)
+    return both_ways(np.empty((0, 0), np.uint32), *space.for_kernels, chosen, counts, limit, width)
 
 
 def nearest_candidates(space: Space, names: Int64s, width: int) -> tuple[npt.NDArray[np.uint64], Int64s]:
