@@ -23,8 +23,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def old_and_new_zones(path: Path, kind: str) -> str:
-    """NULLs become values and the reverse, the rows move by a deferred compaction, and pylance covers them."""
+def old_and_new_zones(path: Path, kind: str, *, compacted: bool = True, merged: int | None = None) -> str:
+    """NULLs become values and the reverse, the rows move by a deferred compaction or stay, and pylance covers them."""
     uri, ids = str(path), np.arange(100)
     table = pa.table({"id": ids, "k": pa.array(ids % 10, mask=ids % 4 == 0)})
     lance.write_dataset(table, uri, max_rows_per_file=25)
@@ -33,8 +33,10 @@ def old_and_new_zones(path: Path, kind: str) -> str:
         changed = fragment.scanner(columns=["k"], with_row_id=True).to_table().slice(0, 6)
         values = pa.array([7 if value is None else None for value in changed["k"].to_pylist()], pa.int64())
         change_in_place(uri, fragment, pa.table({"_rowid": changed["_rowid"], "k": values}), "update")
-    lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=60, defer_index_remap=True)
-    lance.dataset(uri).optimize.optimize_indices()
+    if compacted:
+        lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=60, defer_index_remap=True)
+    options = {} if merged is None else {"num_indices_to_merge": merged}
+    lance.dataset(uri).optimize.optimize_indices(**options)
     return uri
 
 
@@ -49,3 +51,26 @@ def test_old_zones_are_not_believed_and_are_removed(tmp_path: Path, kind: str) -
     for filter in ASKED:
         assert stock_answer(uri, filter)[0] == full_scan(uri, filter), filter
     assert "nothing to do" in str(pennon.open(uri).plan_optimize())
+
+
+@pytest.mark.parametrize("heal", ["audit", "optimize", "maintain"])
+@pytest.mark.parametrize("merged", [None, 0, 9], ids=["default", "delta", "all"])
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_old_nulls_of_rows_that_stay_where_they_are(tmp_path: Path, kind: str, merged: int | None, heal: str) -> None:
+    """pylance joins old and new NULLs of a fragment, or has both in two segments, and answers by both."""
+    uri = old_and_new_zones(tmp_path / "t.lance", kind, compacted=False, merged=merged)
+    assert stock_answer(uri, "k is null")[0] != full_scan(uri, "k is null")
+    for filter in ASKED:
+        assert sorted(pennon.open(uri).scan(filter, ["id"])["id"].to_pylist()) == full_scan(uri, filter), filter
+        assert pennon.open(uri).count(filter) == len(full_scan(uri, filter)), filter
+    assert not pennon.open(uri).audit().ok
+    if heal == "audit":
+        pennon.open(uri).audit(repair=True)
+    elif heal == "optimize":
+        pennon.open(uri).optimize_indices()
+    else:
+        pennon.open(uri).maintain()
+    assert pennon.open(uri).audit().ok
+    for filter in ASKED:
+        assert sorted(pennon.open(uri).scan(filter, ["id"])["id"].to_pylist()) == full_scan(uri, filter), filter
+        assert stock_answer(uri, filter)[0] == full_scan(uri, filter), filter

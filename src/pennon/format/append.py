@@ -50,8 +50,9 @@ def find_table(location: Location) -> Snapshot | None:
         return None
 
 
-def write_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> list[str]:
-    """Write fragments without committing them, and return their metadata. The names of their files are unique."""
+def write_rows(target: Target, batches: Iterable[pa.RecordBatch], version: Snapshot | None = None) -> list[str]:
+    """Write fragments without committing them, and return their metadata. The names of their files are unique.
+    `version` is that of the target, where it is open."""
     rows = iter(batches)
     first = next(rows, None)
     if first is None:
@@ -59,7 +60,7 @@ def write_rows(target: Target, batches: Iterable[pa.RecordBatch]) -> list[str]:
     place: str | lance.LanceDataset = target.location.uri
     if target.version is not None:
         # Fields keep the ids they have in that version.
-        place = Snapshot.open(target.location, target.version).dataset
+        place = (version or Snapshot.open(target.location, target.version)).dataset
     with answering(f"data files of {target.location.shown}"):
         written = write_fragments(
             pa.RecordBatchReader.from_batches(target.schema, chain([first], rows)),

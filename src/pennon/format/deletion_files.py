@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyroaring import BitMap
 
-from pennon.errors import PennonError
+from pennon.errors import PennonError, StoreUnavailable
 from pennon.format.fragments import DeletionFile, Fragment
+from pennon.format.requests import request_all
 from pennon.format.row_set import bitmap_of, offsets_of
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
@@ -36,8 +38,26 @@ class WrittenDeletion:
     file: DeletionFile | None
 
 
-def write_deletion(snapshot: Snapshot, fragment: int, rows: BitMap) -> WrittenDeletion:
-    """Write the deletion vector of a fragment: the rows that are deleted in this version, and these."""
+def write_deletions(snapshot: Snapshot, rows: RowsToDelete) -> list[WrittenDeletion]:
+    """Write the deletion vectors of fragments: the rows that are deleted in this version, and these. If one cannot be
+    written, none is left, unless the store does not answer."""
+    written: list[WrittenDeletion] = []
+
+    def write(fragment: int) -> WrittenDeletion:
+        deletion = _write_deletion(snapshot, fragment, rows[fragment])
+        written.append(deletion)
+        return deletion
+
+    try:
+        return request_all(snapshot.store, write, rows)
+    except StoreUnavailable:
+        raise
+    except BaseException:
+        discard_deletions(snapshot.store, written)
+        raise
+
+
+def _write_deletion(snapshot: Snapshot, fragment: int, rows: BitMap) -> WrittenDeletion:
     current = snapshot.manifest.fragments[fragment]
     everything = rows | bitmap_of(snapshot.deleted_offsets(fragment))
     if len(everything) == current.physical_rows:
@@ -54,12 +74,9 @@ def write_full_deletion(snapshot: Snapshot, fragment: int) -> WrittenDeletion:
 
 def discard_deletions(store: Store, written: Iterable[WrittenDeletion]) -> None:
     """Delete files that no version names, as far as the store allows it."""
-    for deletion in written:
-        if deletion.file is not None:
-            try:
-                store.delete(deletion_path(deletion.fragment, deletion.file))
-            except (PennonError, OSError):
-                return
+    paths = [deletion_path(each.fragment, each.file) for each in written if each.file is not None]
+    with suppress(PennonError, OSError):
+        request_all(store, store.delete, paths)
 
 
 def deletion_path(fragment: int, file: DeletionFile) -> str:

@@ -41,7 +41,7 @@ def write_new_rows(snapshot: Snapshot, batches: Iterable[pa.RecordBatch]) -> lis
             raise
 
     try:
-        return [NewFragment(text) for text in write_rows(target, checked())]
+        return [NewFragment(text) for text in write_rows(target, checked(), snapshot)]
     except OSError:
         # pylance turns an error of the rows into text.
         if failures:

@@ -31,6 +31,7 @@ from pennon.format.fragments import Fragment
 from pennon.format.lance_file import LanceFile
 from pennon.format.manifest import Manifest
 from pennon.format.opening import arrow_schema, open_dataset
+from pennon.format.requests import request_all
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
 from pennon.format.row_set import RowSet, bitmap_of, offsets_of
 from pennon.format.schema import Column, stored_values
@@ -235,8 +236,15 @@ class RowReader:
     def deleted_addresses(self, fragments: BitMap) -> Addresses:
         """Ascending addresses of the deleted rows of some live fragments."""
         marked = [f for f in fragments if self.manifest.fragments[f].deletion_file is not None]
+        self.read_deletions(marked)
         parts = [self.deleted_offsets(f) | (np.uint64(f) << OFFSET_BITS) for f in marked]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
+
+    def read_deletions(self, fragments: Iterable[int]) -> None:
+        """Read the deletion vectors of some fragments at once, for `deleted_offsets`."""
+        described = self.manifest.fragments
+        unread = [f for f in fragments if f not in self._deleted and described[f].deletion_file is not None]
+        request_all(self.store, self.deleted_offsets, unread)
 
     def deleted_offsets(self, fragment: int) -> npt.NDArray[np.uint32]:
         if fragment not in self._deleted:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
+from threading import Lock
 
 import lance
 import pyarrow as pa
@@ -32,7 +33,10 @@ class Snapshot(RowReader):
         return cls(location, read_manifest(open_store(location), dataset.version), dataset)
 
     def pin(self) -> Pin:
-        return Pin(self.location, self.version, secrets.token_hex(8))
+        """For the tasks of a job. Those that run in this process use this snapshot."""
+        pin = Pin(self.location, self.version, secrets.token_hex(8))
+        _opened_pins.keep(pin, self)
+        return pin
 
     def latest(self) -> Snapshot:
         """The newest version of the same table; this object if it is the newest."""
@@ -81,9 +85,32 @@ class Pin:
 
     def open(self) -> Snapshot:
         """The snapshot, shared by the job's tasks in one worker process."""
-        return _open_pin(self)
+        return _opened_pins.open(self)
 
 
-@lru_cache(maxsize=4)
-def _open_pin(pin: Pin) -> Snapshot:
-    return Snapshot.open(pin.location, pin.version)
+class _OpenedPins:
+    """The snapshots of the pins that were used last in this process."""
+
+    MOST = 4
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._snapshots: dict[Pin, Snapshot] = {}
+
+    def keep(self, pin: Pin, snapshot: Snapshot) -> None:
+        with self._lock:
+            self._snapshots.pop(pin, None)
+            self._snapshots[pin] = snapshot
+            while len(self._snapshots) > self.MOST:
+                del self._snapshots[next(iter(self._snapshots))]
+
+    def open(self, pin: Pin) -> Snapshot:
+        with self._lock:
+            found = self._snapshots.get(pin)
+        if found is None:
+            found = Snapshot.open(pin.location, pin.version)
+        self.keep(pin, found)
+        return found
+
+
+_opened_pins = _OpenedPins()

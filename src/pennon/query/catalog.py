@@ -163,6 +163,7 @@ class Catalog:
     def _live(self, found: RowSet, usable: UsableSegment) -> RowSet:
         fragments = self.snapshot.manifest.fragments
         live: dict[int, BitMap | None] = {}
+        self.snapshot.read_deletions(found.by_fragment)
         for number, offsets in found.by_fragment.items():
             fragment = fragments[number]
             if offsets is None:

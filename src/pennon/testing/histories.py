@@ -97,7 +97,7 @@ class History(Changes):
         self, first: int, seed: int, rows: int, ours: bool, then: str, data: st.DataObject
     ) -> None:
         """Old values are now at addresses that no segment was written with, and someone covers those."""
-        case = data.draw(st.sampled_from(self.indices))
+        case = data.draw(st.sampled_from([case for case in self.indices if case.column in self.columns]))
         self.change_column(case.column, first, 2, seed, "update")  # one fragment alone is not compacted
         if ours:
             self.compact_deferred(rows, 0.1)

@@ -16,6 +16,7 @@ import pytest
 import pennon
 from pennon import Delete, Insert, Update
 from pennon.jobs.merge import match, merge
+from pennon.jobs.merge import source as merge_source
 from pennon.table import Table
 from tests.jobs.merge.oracle import merged
 from tests.jobs.rows.tables import check, content, files, rows, twins
@@ -32,8 +33,11 @@ def stable(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(params=[0.0, 1.0], ids=["read", "looked up"])
 def share(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
-    """Whether keys are matched by reading those of the table, or through the index."""
+    """Whether keys are matched by reading those of the table, with the source in memory, or through the index, with the
+    source in a file."""
     monkeypatch.setattr(match, "LARGE_SHARE", request.param)
+    if request.param:
+        monkeypatch.setattr(merge_source, "FEW_BYTES", 0)
     return request.param
 
 

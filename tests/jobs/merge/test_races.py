@@ -12,10 +12,11 @@ from unittest import mock
 
 import lance
 import pytest
+from lance.namespace import DirectoryNamespace
 
 import pennon
 from pennon.errors import CommitConflict
-from pennon.format import row_changes
+from pennon.format import exact_commit, row_changes
 from pennon.jobs.merge import merge
 from tests.jobs.rows.tables import files, rows, twins
 
@@ -197,3 +198,23 @@ def test_the_reason_for_exact_commits(tmp_path: Path) -> None:
     with mock.patch.object(merge, "commit_inserted_rows", row_changes.commit_moved_rows), before_commit(append):
         pennon.open(uri).merge(rows([500]), on="id")
     assert lance.dataset(uri).count_rows("id = 500") == 2
+
+
+def test_a_store_that_refuses_an_exact_commit_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some servers cannot copy on a condition. The merge is committed in another way, and the next one at once."""
+    monkeypatch.setattr(exact_commit, "_refused", set())
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(rows(range(10)), uri)
+    asked: list[int] = []
+
+    def refuse(_: object, request: dict[str, int]) -> None:
+        asked.append(request["version"])
+        raise RuntimeError("Server returned non-2xx status code: 411 Length Required")
+
+    with mock.patch.object(DirectoryNamespace, "create_table_version", refuse):
+        for number in range(3):
+            done = pennon.open(uri).merge(rows([number, 500 + number], f"by {number}"), on="id")
+            assert (done.rows_updated, done.rows_inserted) == (1, 1)
+    assert asked == [2]
+    assert ids(uri) == [*range(10), 500, 501, 502]
+    assert not [name for name in files(uri, "_versions") if "manifest-" in name]

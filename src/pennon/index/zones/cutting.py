@@ -43,6 +43,13 @@ class Zones:
         order = np.argsort(self.starts, kind="stable")
         return Zones(self.starts[order], self.lengths[order])
 
+    def overlapping(self) -> BitMap:
+        """Fragments with a row that is in several zones."""
+        zones = self.in_order()
+        reached = np.maximum.accumulate(zones.starts + zones.lengths)
+        # A zone ends before the addresses of the next fragment begin.
+        return BitMap(np.unique(zones.fragments[1:][zones.starts[1:] < reached[:-1]]))
+
     def rows(self) -> RowSet:
         """All offsets of the zones, with neighboring zones joined into ranges."""
         if not len(self):

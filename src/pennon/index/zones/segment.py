@@ -110,8 +110,16 @@ class ZoneSegment(ABC):
             self.stored_nulls()
         yield
 
+    def exact_null_rows(self) -> RowSet:
+        """The same as `null_rows`. UnsupportedTable if old NULLs are among them, which nothing tells from new ones."""
+        if self.overlapping:
+            raise UnsupportedTable(
+                f"fragments {sorted(self.overlapping)[:8]} have zones and NULLs from before a change in place, too"
+            )
+        return self.null_rows()
+
     def null_rows(self) -> RowSet:
-        """The rows with NULL, by their current addresses."""
+        """The recorded rows with NULL, by their current addresses."""
         rows = self.stored_nulls()
         if self._reuse is None:
             return rows
@@ -121,6 +129,12 @@ class ZoneSegment(ABC):
             moved = addresses != stored
             alive &= ~(moved & np.isin(fragment_of(addresses), list(self.covered_twice)))
         return RowSet.of_addresses(sorted_unique(addresses[alive]))
+
+    @cached_property
+    def overlapping(self) -> BitMap:
+        """Fragments that have two zones for a row: pylance's optimize keeps the zones, and the NULLs, of a fragment
+        whose values were changed in place next to the new ones."""
+        return self.zones.overlapping()
 
     @cached_property
     def covered_twice(self) -> BitMap:
@@ -179,8 +193,8 @@ class ZoneMapSegment(ZoneSegment):
         if not self.has_null_map:
             return found
         if ranges.is_everything:
-            return found if ranges.nulls else found - self.null_rows()
-        return found | self.null_rows() if ranges.nulls else found
+            return found if ranges.nulls else found - self.exact_null_rows()
+        return found | self.exact_null_rows() if ranges.nulls else found
 
     def estimate(self, condition: Condition) -> Estimate:
         ranges = _ranges(condition)
@@ -250,7 +264,7 @@ class BloomFilterSegment(ZoneSegment):
             return self.rows_of(matching)
         if not self.has_null_map:
             return self.rows_of(matching | self.bloom.has_null)
-        return self.rows_of(matching) | self.null_rows()
+        return self.rows_of(matching) | self.exact_null_rows()
 
     def estimate(self, condition: Condition) -> Estimate:
         """Before the filters are read, any zone may contain a value."""

@@ -1,12 +1,14 @@
 """Stage the rows of a source in files next to the table's, so that they are evaluated once: a merge reads them several
-times, and a source that returns other rows each time must not change a table twice."""
+times, and a source that returns other rows each time must not change a table twice. A few rows that this process holds
+are not written: tasks receive them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
@@ -29,16 +31,20 @@ if TYPE_CHECKING:
 SAMPLED = 1000
 # Rows that a task reads from a file.
 ROWS_PER_SLICE = 1 << 20
+# Bytes of a source that tasks receive instead of a file.
+FEW_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """Rows of the source; columns are named by position. `sample` holds keys of some rows, as an Arrow stream."""
+    """Rows of the source; columns are named by position. `sample` holds keys of some rows, as an Arrow stream, and
+    `content` all rows, if they are few: there is no file then."""
 
     path: str
     rows: int
     nbytes: int
     sample: bytes
+    content: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Staged:
 
     def slices(self) -> list[StagedSlice]:
         return [
-            StagedSlice(self.location, file.path, start, min(ROWS_PER_SLICE, file.rows - start))
+            StagedSlice(self.location, file.path, start, min(ROWS_PER_SLICE, file.rows - start), file.content)
             for file in self.files
             for start in range(0, file.rows, ROWS_PER_SLICE)
         ]
@@ -73,8 +79,7 @@ class Staged:
         """The rows of a part under the names of the source; all columns, or some in the order given."""
         names = self.schema.names if columns is None else list(columns)
         numbers = [str(self.schema.get_field_index(name)) for name in names]
-        file = LanceFile(open_store(part.location), part.path, columns=numbers)
-        for batch in file.batches(part.start, part.rows):
+        for batch in part.batches(numbers):
             yield pa.record_batch([batch.column(number) for number in numbers], names=names)
 
 
@@ -84,6 +89,14 @@ class StagedSlice:
     path: str
     start: int
     rows: int
+    content: bytes | None = field(default=None, repr=False)
+
+    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        if self.content is None:
+            file = LanceFile(open_store(self.location), self.path, columns=columns)
+            return file.batches(self.start, self.rows)
+        held = pa.ipc.open_stream(self.content).read_all()
+        return iter(held.slice(self.start, self.rows).to_batches())
 
 
 def source_schema(source: object) -> pa.Schema:
@@ -130,12 +143,13 @@ def stage_source(
 ) -> Staged:
     """Write the rows of a source to files in a directory of the table, with the columns of `staged`."""
     write = partial(_stage, snapshot.location, snapshot.storage_version, directory, staged, on)
+    files: Sequence[StagedFile | None]
     if is_frame(source):
         frame = numbered_columns(cast("DataFrame", source))
         files = require_spark(engine, "merge").map_frame("read the source", frame, write)
     else:
         with engine.stage("read the source"):
-            files = [write(_batches(source))]
+            files = [write(_batches(source), FEW_BYTES)]
     return Staged(snapshot.location, staged, tuple(file for file in files if file is not None))
 
 
@@ -154,8 +168,9 @@ def _stage(
     schema: pa.Schema,
     on: tuple[str, ...],
     rows: Iterator[pa.RecordBatch],
+    held_bytes: int = 0,
 ) -> StagedFile | None:
-    """Task: writes the rows of one partition to one file of a new name."""
+    """Task: writes the rows of one partition to one file of a new name; up to `held_bytes` it returns them instead."""
     places = [schema.get_field_index(key) for key in on]
     numbered = pa.schema([pa.field(str(number), field.type) for number, field in enumerate(schema)])
     keys: list[pa.RecordBatch] = []
@@ -171,16 +186,18 @@ def _stage(
                 yield pa.record_batch(columns, schema=numbered)
 
     found = converted()
-    first = list(islice(found, 1))
-    if not first:
-        return None
-
-    def everything() -> Iterator[pa.RecordBatch]:
-        yield from first
-        yield from found
-
+    first: list[pa.RecordBatch] = []
+    for batch in found:
+        first.append(batch)
+        if sum(each.nbytes for each in first) > held_bytes:
+            break
+    else:
+        if not first:
+            return None
+        content = _stream(first)
+        return StagedFile("", count, len(content), _stream(keys), content)
     name = f"source-{uuid4()}.lance"
-    file = write_lance_file(open_store(location), directory, name, numbered, everything(), version)
+    file = write_lance_file(open_store(location), directory, name, numbered, chain(first, found), version)
     return StagedFile(f"{directory}/{name}", count, file.size_bytes, _stream(keys))
 
 

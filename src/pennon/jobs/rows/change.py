@@ -17,7 +17,7 @@ from pyroaring import BitMap
 
 from pennon.engine import Engine
 from pennon.errors import CommitConflict, PennonError, StoreUnavailable
-from pennon.format.deletion_files import WrittenDeletion, discard_deletions, still_live, write_deletion
+from pennon.format.deletion_files import WrittenDeletion, discard_deletions, still_live, write_deletions
 from pennon.format.row_changes import NewFragment, discard_fragments
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.shared.commit import log_commit
@@ -25,7 +25,7 @@ from pennon.jobs.shared.retry import ATTEMPTS, attempts
 
 logger = logging.getLogger(__name__)
 # Deletion vectors that this process writes; more are written by tasks, each some of them.
-FEW_FILES = 32
+FEW_FILES = 128
 
 T = TypeVar("T")
 Commit = Callable[[Snapshot, Sequence[WrittenDeletion]], Snapshot]
@@ -49,6 +49,7 @@ class RowChange:
         """Raises RowsChanged if a row that goes is not as it was read."""
         if base.version == self.read.version:
             return
+        base.read_deletions(base.manifest.fragments.keys() & self.deleted.keys())
         for fragment, rows in self.deleted.items():
             if not still_live(base, self.read.manifest.fragments[fragment], rows):
                 raise RowsChanged(
@@ -116,7 +117,7 @@ def _write_deletions(
     usable = {each.fragment: each for each in written if each.before == _current(base, each.fragment)}
     missing = sorted(rows.keys() - usable.keys())
     if len(missing) <= FEW_FILES:
-        new = [write_deletion(base, fragment, rows[fragment]) for fragment in missing]
+        new = write_deletions(base, {fragment: rows[fragment] for fragment in missing})
     else:
         pieces = [missing[at : at + FEW_FILES] for at in range(0, len(missing), FEW_FILES)]
         tasks = [[(fragment, rows[fragment].serialize()) for fragment in piece] for piece in pieces]
@@ -130,7 +131,7 @@ def _write_deletions(
 def _write_some(pin: Pin, rows: list[tuple[int, bytes]]) -> list[WrittenDeletion]:
     """Task."""
     snapshot = pin.open()
-    return [write_deletion(snapshot, fragment, BitMap.deserialize(content)) for fragment, content in rows]
+    return write_deletions(snapshot, {fragment: BitMap.deserialize(content) for fragment, content in rows})
 
 
 def _current(base: Snapshot, fragment: int) -> object:

@@ -31,6 +31,7 @@ FoundRows = list[tuple[int, bytes]]
 def find_rows(engine: Engine, snapshot: Snapshot, filter: str | None) -> dict[int, BitMap]:
     """The live rows that a filter selects, by fragment; without a filter all of them."""
     if filter is None:
+        snapshot.read_deletions(snapshot.manifest.fragments)
         return {fragment: live_rows(snapshot, fragment) for fragment in snapshot.manifest.fragments}
     request = ScanRequest(filter, (), with_row_address=True)
     parts = plan_parts(Catalog.read(snapshot, SHARED_CACHE), request)
@@ -40,6 +41,7 @@ def find_rows(engine: Engine, snapshot: Snapshot, filter: str | None) -> dict[in
     for part in known:
         assert part.found is not None
         add_rows(found, ((f, rows) for f, rows in part.found.by_fragment.items() if rows is not None))
+    snapshot.read_deletions(found)
     for fragment in list(found):
         found[fragment] -= bitmap_of(snapshot.deleted_offsets(fragment))
     if others:

@@ -56,7 +56,8 @@ class ZonesAudit(ExactAudit):
                 rows, found = addresses[inside], values.take(pa.array(inside))
                 # Without a record of NULLs, only the summaries of their zones can be compared.
                 is_null = _is_null(found) if nulls is None else np.isin(offset_of(rows), nulls)
-                held = opened.segment.allows(zones[inside], found)
+                # A row with a recorded NULL is found as one, whatever its zone allows.
+                held = opened.segment.allows(zones[inside], found) | is_null
                 yield rows[held], _facts(rows[held], is_null[held])
 
 

@@ -69,18 +69,17 @@ class ZonesJobs(JobsDefaults):
     def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> Upkeep | None:
         """Zones from before a change in place, which pylance's optimize keeps next to new ones."""
         reuse = read_fragment_reuse(snapshot)
-        if reuse is None:
-            return None
         for segment in segments:
             twice = self._covered_twice(snapshot, segment, reuse)
             if twice:
-                return Upkeep(f"fragments {sorted(twice)[:8]} have zones from before a compaction, too", rebuild=True)
+                what = f"fragments {sorted(twice)[:8]} have zones from before a compaction or a change in place, too"
+                return Upkeep(what, rebuild=True)
         return None
 
-    def _covered_twice(self, snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse) -> BitMap:
+    def _covered_twice(self, snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> BitMap:
         column = snapshot.columns.by_id(segment.field_id)
         try:
             found = None if column is None else self.kind.open(snapshot, segment, column, reuse, SHARED_CACHE)
         except (DamagedFile, UnsupportedTable):
             return BitMap()  # which the merge or an audit reports
-        return BitMap() if found is None else found.covered_twice
+        return BitMap() if found is None else found.covered_twice | found.overlapping

@@ -99,9 +99,9 @@ def _located(
     order = np.argsort(ids, kind="stable")
     positions, addresses = positions[order], ids[order]
     kept = np.zeros(len(addresses), dtype=np.bool_)
-    for number, (start, stop) in fragment_bounds(addresses).items():
-        if number not in fragments:
-            continue
+    bounds = {number: span for number, span in fragment_bounds(addresses).items() if number in fragments}
+    snapshot.read_deletions(bounds)
+    for number, (start, stop) in bounds.items():
         fragment, offsets = snapshot.manifest.fragments[number], offset_of(addresses[start:stop])
         if int(offsets[-1]) >= fragment.physical_rows:
             problem = f"segment {usable.segment.uuid} names rows beyond the end of fragment {number}"
