@@ -174,9 +174,12 @@ class History(Changes):
             self.build_case(case, *data.draw(case.builds))
 
     def heal(self, how: str) -> None:
-        """Whenever pylance's answers are wrong, an audit finds it, and each of three verbs repairs it."""
+        """Whenever pylance's answers are wrong, Pennon's are right, an audit finds it, and each of three verbs repairs
+        it."""
         dataset = self.dataset()
         expected = full_scans(dataset, self.asked())
+        for filter, rows in expected.items():
+            assert sorted(self.open().scan(filter, ["id"])["id"].to_pylist()) == rows, f"before it is healed: {filter}"
         wrong = [filter for filter, rows in expected.items() if pylance_rows(dataset, filter) != rows]
         table = self.open()
         if table.audit(recall_queries=0).ok:

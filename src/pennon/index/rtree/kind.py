@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
+from pennon.format.segment_contents import CONTENTS_FILE
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition, MeetsBox
@@ -37,8 +38,10 @@ class RTreeKind(KindDefaults):
     def answers(self, segment: IndexSegment, condition: Condition) -> Precision | None:
         if isinstance(condition, MeetsBox):
             return Precision.SUPERSET
-        is_null = isinstance(condition, ColumnRanges) and condition.nulls and not condition.spans
-        return Precision.EXACT if is_null else None
+        if not (isinstance(condition, ColumnRanges) and condition.nulls and not condition.spans):
+            return None
+        # pylance's optimize keeps the NULLs of fragments whose values were changed in place next to the new ones.
+        return Precision.EXACT if CONTENTS_FILE in segment.file_sizes else Precision.SUPERSET
 
     def open(
         self,

@@ -67,6 +67,21 @@ class RTreeSegment:
         for piece in self._nulls.pieces(LISTED):
             yield piece.addresses()
 
+    def has_old_nulls(self) -> bool:
+        """Whether a row is recorded as NULL and has a box: pylance's optimize keeps the NULLs of fragments whose values
+        were changed in place next to the new boxes. Reads the whole tree, if there are NULLs."""
+        nulls = self._remapped_nulls()
+        if not nulls.by_fragment:
+            return False
+        for _, leaves in self._file.leaves(0, self._file.leaf_pages):
+            ids = leaves.ids
+            if self._reuse is not None:
+                ids, alive = self._reuse.remap(ids)
+                ids = ids[alive]
+            if len(RowSet.of_addresses(sorted_unique(ids)) & nulls):
+                return True
+        return False
+
     def describe(self) -> Description:
         return describe_tree(self._file, len(self._nulls))
 

@@ -111,7 +111,7 @@ class ZoneSegment(ABC):
         yield
 
     def exact_null_rows(self) -> RowSet:
-        """The same as `null_rows`. UnsupportedTable if old NULLs are among them, which nothing tells from new ones."""
+        """The same as `null_rows`. UnsupportedTable if old NULLs are among them, which cannot be distinguished."""
         if self.overlapping:
             raise UnsupportedTable(
                 f"fragments {sorted(self.overlapping)[:8]} have zones and NULLs from before a change in place, too"

@@ -76,9 +76,10 @@ def join_parts(engine: Engine, layout: Layout, parts: Sequence[Part]) -> Written
 
 
 def describe_segment(
-    snapshot: Snapshot, written: Written, name: str, field_id: int, fragments: Iterable[int]
+    snapshot: Snapshot, written: Written, name: str, field_id: int, fragments: Iterable[int], *, recorded: bool = True
 ) -> IndexSegment:
-    """Describe a segment whose files are written, for the commit."""
+    """Describe a segment whose files are written, for the commit. `recorded`: every row in them is as it is in the
+    table."""
     return describe_new_segment(
         snapshot,
         written.uuid,
@@ -88,6 +89,7 @@ def describe_segment(
         fragments=fragments,
         type_url=RTREE.type_url,
         index_version=RTREE.index_version,
+        recorded=recorded,
     )
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pennon.engine import Engine
-from pennon.errors import DamagedFile
+from pennon.errors import DamagedFile, UnsupportedTable
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.segment_contents import CONTENTS_FILE
 from pennon.format.snapshot import Snapshot
+from pennon.index.cache import SHARED_CACHE
+from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.rtree.files import TreeFile
+from pennon.index.rtree.kind import RTREE
 from pennon.index.rtree.options import MAX_PAGE_SIZE, RTree
-from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext
+from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext, Upkeep
 from pennon.jobs.rtree.audit import RTreeAudit
 from pennon.jobs.rtree.build import build_rtree
 from pennon.jobs.rtree.merge import merge_rtree
@@ -38,6 +42,22 @@ class RTreeJobs(JobsDefaults):
 
     def merge(self, engine: Engine, snapshot: Snapshot, plan: RTreeMerge) -> IndexSegment:
         return merge_rtree(engine, snapshot, plan)
+
+    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> Upkeep | None:
+        """NULLs from before a change in place, in segments of pylance."""
+        reuse = read_fragment_reuse(snapshot)
+        for segment in segments:
+            if CONTENTS_FILE not in segment.file_sizes and _has_old_nulls(snapshot, segment, reuse):
+                return Upkeep("NULLs from before a change in place are in it", rebuild=True)
+        return None
+
+
+def _has_old_nulls(snapshot: Snapshot, segment: IndexSegment, reuse: FragmentReuse | None) -> bool:
+    column = snapshot.columns.by_id(segment.field_id)
+    try:
+        return column is not None and RTREE.open(snapshot, segment, column, reuse, SHARED_CACHE).has_old_nulls()
+    except (DamagedFile, UnsupportedTable):
+        return False  # which the merge or an audit reports
 
 
 def _recorded_options(context: PlanContext, segment: IndexSegment) -> RTree:

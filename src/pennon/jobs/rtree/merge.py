@@ -13,6 +13,7 @@ import pyarrow as pa
 from pennon.engine import Engine
 from pennon.errors import BuildFailed
 from pennon.format.index_metadata import IndexSegment
+from pennon.format.segment_contents import CONTENTS_FILE
 from pennon.format.snapshot import Snapshot
 from pennon.index.rtree.curve import CurveRanges
 from pennon.index.rtree.files import TreeFile
@@ -44,7 +45,10 @@ def merge_rtree(engine: Engine, snapshot: Snapshot, plan: RTreeMerge) -> IndexSe
                 f" {snapshot.uri}",
                 "Nothing was committed; report this",
             )
-        return describe_segment(snapshot, written, plan.name, plan.field_id, plan.remap_plan.coverage)
+        # What a segment of pylance has from before a change in place is in the new one, too.
+        recorded = all(CONTENTS_FILE in source.segment.file_sizes for source in plan.remap_plan.sources)
+        coverage = plan.remap_plan.coverage
+        return describe_segment(snapshot, written, plan.name, plan.field_id, coverage, recorded=recorded)
 
 
 def _merge_all(plan: RTreeMerge) -> tuple[int, Written]:

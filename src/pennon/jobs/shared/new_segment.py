@@ -22,10 +22,12 @@ def describe_new_segment(
     fragments: Iterable[int],
     type_url: str,
     index_version: int,
+    recorded: bool = True,
 ) -> IndexSegment:
-    """Record the source of a segment in a file next to its own, and describe it. Its kind has no details."""
+    """Record the source of a segment in a file next to its own, and describe it. Its kind has no details. It is not
+    `recorded` if the files may hold what their writer did not read from the table."""
     covered = BitMap(fragments)
-    contents = write_contents(snapshot.store, uuid, covered, snapshot.manifest.next_row_id)
+    contents = [write_contents(snapshot.store, uuid, covered, snapshot.manifest.next_row_id)] if recorded else []
     return IndexSegment(
         uuid=uuid,
         name=name,
@@ -35,6 +37,6 @@ def describe_new_segment(
         type_url=type_url,
         details=b"",
         index_version=index_version,
-        files=(*files, contents),
+        files=(*files, *contents),
         created_at=datetime.now(UTC),
     )

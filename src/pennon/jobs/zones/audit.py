@@ -56,7 +56,7 @@ class ZonesAudit(ExactAudit):
                 rows, found = addresses[inside], values.take(pa.array(inside))
                 # Without a record of NULLs, only the summaries of their zones can be compared.
                 is_null = _is_null(found) if nulls is None else np.isin(offset_of(rows), nulls)
-                # A row with a recorded NULL is found as one, whatever its zone allows.
+                # A row with a recorded NULL is found as one, even if its zone rules the value out.
                 held = opened.segment.allows(zones[inside], found) | is_null
                 yield rows[held], _facts(rows[held], is_null[held])
 
