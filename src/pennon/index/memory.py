@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
-from numba.types import float32, int64, uint8, uint16, uint32, uint64, void, voidptr
+from numba.types import float32, int8, int64, uint8, uint16, uint32, uint64, void, voidptr
 
 
 @intrinsic
@@ -72,7 +72,7 @@ def big_endian_at(_: Any, address: Any, place: Any) -> Any:
 
 # An item of the array at an address, by its place.
 uint8_at, uint16_at, uint32_at = _loading(uint8), _loading(uint16), _loading(uint32)
-int64_at, float32_at = _loading(int64), _loading(float32)
+int8_at, int64_at, float32_at = _loading(int8), _loading(int64), _loading(float32)
 
 put_uint32, put_int64 = _storing(uint32), _storing(int64)
 

@@ -12,7 +12,15 @@ import pytest
 from pennon.errors import InvalidArgument
 from pennon.index.vector import kmeans
 from pennon.index.vector.ivf import Ivf
-from pennon.index.vector.kmeans import STRIDE, Partials, hierarchical_start, partials, train_kmeans, updated
+from pennon.index.vector.kmeans import (
+    STRIDE,
+    Partials,
+    groups_of,
+    hierarchical_start,
+    partials,
+    train_kmeans,
+    updated,
+)
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.pq.codebook import train_codebook
 from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
@@ -263,3 +271,17 @@ def test_codebooks_can_be_trained_apart() -> None:
     targets = ProductQuantizer.targets(points, ivf)
     apart = [train_codebook(targets[:, 6 * i : 6 * i + 6], 4, max_iters=5, seed=3 + i) for i in range(2)]
     np.testing.assert_array_equal(quantizer.codebook, np.stack(apart).astype(np.float16))
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+def test_groups_that_blocks_share_change_nothing(spherical: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kmeans, "MANY_CENTROIDS", 64)
+    points = clustered(3000, 20, seed=8).astype(np.float32)
+    centroids = points[:80]
+    groups = groups_of(centroids, spherical=spherical)
+    assert groups is not None
+    alone = partials(points, centroids, spherical=spherical)
+    shared = partials(points, centroids, spherical=spherical, groups=groups)
+    assert np.array_equal(alone.counts, shared.counts)
+    assert np.array_equal(alone.sums, shared.sums)
+    assert np.array_equal(alone.losses, shared.losses)

@@ -97,13 +97,23 @@ class Clustering(NamedTuple):
     iterations: int  # passes over all points
 
 
-def partials(points: Vectors, centroids: Vectors, *, spherical: bool = False) -> Partials:
+def groups_of(centroids: Vectors, *, spherical: bool = False) -> ManyCentroids | None:
+    """Groups and neighbors of centroids for several calls of `partials`; None if they are few."""
+    if len(centroids) < MANY_CENTROIDS:
+        return None
+    local = (centroids - _middle(centroids, spherical)).astype(np.float32)
+    return ManyCentroids.of(local, group_points, by_l2=not spherical)
+
+
+def partials(
+    points: Vectors, centroids: Vectors, *, spherical: bool = False, groups: ManyCentroids | None = None
+) -> Partials:
     """The partials of any number of points, in bounded memory; those of several blocks add up to those of all."""
     middle = _middle(centroids, spherical)
     local = (centroids - middle).astype(np.float32)
     found = Partials(np.zeros(centroids.shape), np.zeros(len(centroids), np.int64), np.zeros(len(centroids)))
     for rows in _blocks(points, middle, spherical):
-        found += _partials(rows, local, spherical)
+        found += _partials(rows, local, spherical, groups=groups)
     return Partials(found.sums + found.counts[:, None] * middle, found.counts, found.losses)
 
 
@@ -314,7 +324,12 @@ def _prepared(points: Vectors, middle: Doubles, spherical: bool, order: Position
 
 
 def _nearest(
-    rows: Floats, centroids: Floats, spherical: bool, threads: int = 1, start: Positions | None = None
+    rows: Floats,
+    centroids: Floats,
+    spherical: bool,
+    threads: int = 1,
+    start: Positions | None = None,
+    groups: ManyCentroids | None = None,
 ) -> tuple[Positions, Floats]:
     """The nearest centroid of each prepared point, and the distance; the same bits for any number of threads. Of many
     centroids, the nearest that is found from `start`, those of the pass before."""
@@ -325,7 +340,7 @@ def _nearest(
             around = Neighborhood.of(centroids, by_l2=not spherical)
             ids, nearest = around.nearest(rows[:, : dim + 1], start, threads)
         else:
-            many = ManyCentroids.of(centroids, group_points, by_l2=not spherical)
+            many = groups or ManyCentroids.of(centroids, group_points, by_l2=not spherical)
             ids, nearest = many.nearest(rows[:, : dim + 1], threads)
         nearest += rows[:, dim + 1]
         return ids, np.maximum(nearest, 0, out=nearest)
@@ -359,8 +374,10 @@ def group_points(points: Floats, count: int) -> Positions:
     return _nearest(_prepared(points, middle, spherical=False), (groups - middle).astype(np.float32), False)[0]
 
 
-def _partials(rows: Floats, centroids: Floats, spherical: bool, threads: int = 1) -> Partials:
-    return _summed(rows, *_nearest(rows, centroids, spherical, threads), len(centroids))
+def _partials(
+    rows: Floats, centroids: Floats, spherical: bool, threads: int = 1, groups: ManyCentroids | None = None
+) -> Partials:
+    return _summed(rows, *_nearest(rows, centroids, spherical, threads, groups=groups), len(centroids))
 
 
 def _summed(rows: Floats, ids: Positions, distances: Floats, k: int) -> Partials:

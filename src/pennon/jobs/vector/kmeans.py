@@ -19,7 +19,7 @@ from pennon.engine import Engine
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.snapshot import Pin
 from pennon.format.store import Store
-from pennon.index.vector.kmeans import STRIDE, TOLERANCE, Partials, hierarchical_start, partials, updated
+from pennon.index.vector.kmeans import STRIDE, TOLERANCE, Partials, groups_of, hierarchical_start, partials, updated
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Vectors, list_type, to_lists, to_matrix
 from pennon.jobs.vector.plan import VectorPlan
@@ -94,10 +94,13 @@ def _assign_part(
     store = pin.open().store
     centroids = _vectors(LanceFile(store, path).read())
     found = _no_points(*centroids.shape)
+    # Few points are compared with all centroids.
+    groups = groups_of(centroids, spherical=spherical) if any(file.rows >= len(centroids) for file in files) else None
     for file in files:
         opened = LanceFile(store, file.path)
         for batch in opened.batches(0, file.rows):
-            found += partials(metric.points(to_matrix(batch.column(0))[0]), centroids, spherical=spherical)
+            points = metric.points(to_matrix(batch.column(0))[0])
+            found += partials(points, centroids, spherical=spherical, groups=groups)
     for reducer, (start, end) in enumerate(pairwise(bounds)):
         filled = np.flatnonzero(found.counts[start:end]) + start
         if len(filled):

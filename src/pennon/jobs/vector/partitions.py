@@ -205,7 +205,8 @@ def build_partition_graph(
     assert plan.hnsw is not None
     quantizer: Any = models.quantizer
     points = quantizer.points(partition.columns)
-    return build_graph(points, by_l2=quantizer.by_l2, params=plan.hnsw, seed=plan.seed + number).to_columns()
+    seed = plan.seed + number
+    return build_graph(points, by_l2=quantizer.by_l2, params=plan.hnsw, seed=seed, grid=quantizer.grid).to_columns()
 
 
 def write_segment_codes(

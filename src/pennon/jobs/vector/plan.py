@@ -37,6 +37,8 @@ BATCH_COPIES = 5
 REDUCE_COPIES = 4
 # Graphs take long to build and partitions differ in size: more reducers balance the load.
 GRAPH_WAVES = 4
+# Copies of the points of a partition while its graph is built: as given, relative to their middle, and in products.
+GRAPH_COPIES = 7
 # Training in one process holds the sample, its distances and a copy.
 TRAIN_COPIES = 3
 # With more centroids, the passes over the sample run on the cluster.
@@ -138,10 +140,16 @@ class VectorPlan(Displayed, Placed):
     def task_memory_bytes(self) -> int:
         """The expected peak memory of a task, including two copies of the centroids."""
         mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES if self.slices else 0
-        # A graph is built over the points of one partition, with all links of its nodes in memory.
-        graph = self.partition_rows * (4 * self.point_dim + 8 * self.graph_bytes) if self.hnsw else 0
+        # A graph is built over the points of one partition, with the candidates and links of its nodes in memory.
+        graph = self.partition_rows * self._node_bytes
         reduced = self.entries // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
         return max(mapped, reduced) + 2 * self.model_bytes
+
+    @property
+    def _node_bytes(self) -> int:
+        if self.hnsw is None:
+            return 0
+        return 4 * self.point_dim * GRAPH_COPIES + 16 * self.hnsw.ef_construction + 4 * self.graph_bytes
 
     @property
     def entries(self) -> int:
@@ -158,8 +166,8 @@ class VectorPlan(Displayed, Placed):
 
     @property
     def graph_bytes(self) -> int:
-        """Bytes of a node: about m links of 8 bytes, of up to 2m on level 0 and few above."""
-        return self.hnsw.m * 9 + 4 if self.hnsw else 0
+        """Bytes of a node: about 1.7 m links of 6 bytes, of up to 2m on level 0 and few above."""
+        return self.hnsw.m * 10 + 4 if self.hnsw else 0
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.hnsw.exact import Grid
 from pennon.index.vector.hnsw.search import NodeVectors
 from pennon.index.vector.ivf import Ivf, Model, PartitionIds
 from pennon.index.vector.metric import Metric
@@ -207,6 +208,11 @@ class PointQuantizer(Quantizer, Protocol):
 
     def points(self, columns: Columns) -> Floats:
         """Points whose l2, for dot 1 - the inner product, to a query's point is the distance of the index."""
+        ...
+
+    @property
+    def grid(self) -> Grid | None:
+        """What the items of points are multiples of, if they are."""
         ...
 
     def query_points(self, queries: Vectors, centroid: Vectors) -> Floats:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from pennon.format.pb import lance_pb2 as pb
 from pennon.index.vector.bits import in_words
+from pennon.index.vector.hnsw.exact import Grid
 from pennon.index.vector.hnsw.search import NodeVectors
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric, squared_l2, squared_lengths
@@ -105,6 +106,10 @@ class FlatQuantizer(QuantizerBase):
 
     def points(self, columns: Columns) -> Floats:
         return self.metric.points(columns[COLUMN]).astype(np.float32, copy=False)
+
+    @property
+    def grid(self) -> Grid | None:
+        return Grid(0.0, 1.0) if self.metric is Metric.HAMMING else None
 
     def node_vectors(self, columns: Columns) -> NodeVectors:
         if self.metric is Metric.HAMMING:

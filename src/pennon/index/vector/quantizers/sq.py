@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from pennon.errors import InvalidArgument
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.hnsw.exact import Grid
 from pennon.index.vector.hnsw.search import NodeVectors
 from pennon.index.vector.ivf import Ivf, PartitionIds
 from pennon.index.vector.metric import Metric
@@ -123,6 +124,10 @@ class ScalarQuantizer(QuantizerBase):
         points *= np.float32(self.step)
         points += np.float32(self.low)
         return points
+
+    @property
+    def grid(self) -> Grid:
+        return Grid(self.low, self.step)
 
     def node_vectors(self, columns: Columns) -> NodeVectors:
         return NodeVectors.of_bytes(columns[COLUMN], low=self.low, step=self.step, by_l2=self.by_l2)

@@ -157,6 +157,10 @@ class ProductQuantizer(QuantizerBase):
     def points(self, columns: Columns) -> Floats:
         return self.book.decode(columns[COLUMN])
 
+    @property
+    def grid(self) -> None:
+        return None
+
     def node_vectors(self, columns: Columns) -> NodeVectors:
         return NodeVectors.of_codewords(columns[COLUMN], self.book.words, by_l2=self.by_l2)
 
