@@ -24,6 +24,8 @@ EXACT_NODES = 16384
 # processor's caches.
 TABLE_NODES = 1280
 MOST_TABLE_NODES = 4096
+# From here on, nodes have more links.
+LARGE_GRAPH = 4096
 # Distances computed at once, beyond.
 BLOCK_DISTANCES = 1 << 20
 # Space in the list of a node, in units of the candidates that it needs.
@@ -116,8 +118,8 @@ def _levels(whole: Space, tops: npt.NDArray[np.integer[Any]], params: HnswParams
 
 
 def _links_on_level_0(m: int, nodes: int) -> int:
-    """More than m, for one to three points of recall in walks of 15 nodes; in large graphs a walk needs more of them."""
-    return m * 5 // 4 if nodes <= MOST_TABLE_NODES else m * 3 // 2
+    """More than m, for one to three points of recall in walks of 15 nodes; most in large graphs."""
+    return m * 5 // 4 if nodes <= LARGE_GRAPH else m * 3 // 2
 
 
 def _links_by_table(
