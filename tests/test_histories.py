@@ -110,6 +110,8 @@ class TextHistory(History):
 class BoxHistory(History):
     """Points, found by R-trees; `k` has a B-tree at times."""
 
+    # The NULL that a row had before an update, under the same row id.
+    keeps_updated = True
     columns: ClassVar = {"p": points("p"), "k": integers("k")}
     indices = (
         rtree(

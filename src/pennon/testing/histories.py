@@ -47,6 +47,8 @@ class History(Changes):
     heals: ClassVar[bool] = True
     """Whether an audit follows pylance's optimize where values have changed in place: it puts new segments next to old
     values, and answers wrongly until Pennon repairs that."""
+    keeps_updated: ClassVar[bool] = False
+    """Whether pylance's optimize does the same where rows were updated on a table with stable row ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +116,7 @@ class History(Changes):
         """Segments merged and added by pylance."""
         options = {} if merge is None else {"num_indices_to_merge": merge}
         self.dataset().optimize.optimize_indices(**options)
-        if self.changed_in_place and self.heals:
+        if self.heals and (self.changed_in_place or (self.keeps_updated and self.stable_row_ids)):
             self.heal(heal)
 
     @invariant()
