@@ -134,7 +134,7 @@ def test_the_command_prints_the_same_figures(uri: str, tmp_path: Path) -> None:
 
 def test_a_page_cannot_be_served_as_json(uri: str) -> None:
     result = CliRunner().invoke(main, ["report", uri, "--output", "json", "--serve"])
-    assert (result.exit_code, "cannot be served" in result.output) == (2, True)
+    assert (result.exit_code, "cannot be combined with --output json" in result.output) == (2, True)
 
 
 def test_widths_are_shares_of_rows(tmp_path: Path) -> None:
