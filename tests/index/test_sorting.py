@@ -14,8 +14,16 @@ import pytest
 
 from pennon.index import sorting, value_order
 from pennon.index.btree.boundaries import boundaries_from_sample
-from pennon.index.btree.pages import Run, gather_run, sort_all, sort_or_merge, sort_run
-from pennon.index.sorting import MERGED_PARTS, Buckets, kernels, merged_rows, order_of_keys, order_of_strings
+from pennon.index.btree.pages import Run, gather_run, sort_all, sort_or_merge, sort_run, take
+from pennon.index.sorting import (
+    MERGED_PARTS,
+    WORTH_CALLING,
+    Buckets,
+    kernels,
+    merged_rows,
+    order_of_keys,
+    order_of_strings,
+)
 from pennon.index.value_order import argsort, byte_layout, is_sorted
 from pennon.index.word_keys import values_of, word_keys
 
@@ -183,3 +191,19 @@ def test_numpy_sorts_where_numba_does_not_load(without_kernels: None, rng: Rng) 
 def test_a_small_sort_does_not_load_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "numba", raising=False)
     assert kernels(sorting.WORTH_LOADING - 1) is None
+
+
+@pytest.mark.parametrize("type_", [pa.large_string(), pa.large_binary()])
+@pytest.mark.parametrize("longest", [0, 3, 8, 40, 700])
+def test_strings_are_taken_as_arrow_takes_them(type_: pa.DataType, longest: int) -> None:
+    """The last strings of the data, where no whole word can be read, included; and those of a slice."""
+    rng = np.random.default_rng(longest)
+    count = WORTH_CALLING + 100
+    texts = [bytes(rng.integers(97, 123, rng.integers(0, longest + 1), dtype=np.uint8)) for _ in range(count)]
+    values = pa.array(texts, pa.large_binary()).cast(type_)
+    assert sorting.kernels(1 << 20) is not None
+    for given in (values, values.slice(7, count - 20)):
+        for order in (rng.permutation(len(given)), np.arange(len(given))[::-1], rng.integers(0, len(given), 9000)):
+            taken = take(given, order)
+            taken.validate(full=True)
+            assert taken.equals(given.take(pa.array(order)))

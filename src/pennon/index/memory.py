@@ -70,6 +70,40 @@ def big_endian_at(_: Any, address: Any, place: Any) -> Any:
     return uint64(int64, int64), generate
 
 
+@intrinsic
+def word_from(_: Any, address: Any) -> Any:
+    """The eight bytes at an address, which need not be aligned."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        return builder.load(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), align=1)
+
+    return uint64(int64), generate
+
+
+@intrinsic
+def put_word(_: Any, address: Any, word: Any) -> Any:
+    """Write eight bytes to an address, which need not be aligned."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), align=1)
+
+    return void(int64, uint64), generate
+
+
+@intrinsic
+def fetch_ahead(_: Any, address: Any) -> Any:
+    """Have the bytes at an address brought to the processor's caches. Any address will do."""
+
+    def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
+        item, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, item, item, item])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        # For reading, to all levels, data.
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), item(0), item(3), item(1)])
+
+    return void(int64), generate
+
+
 # An item of the array at an address, by its place.
 uint8_at, uint16_at, uint32_at = _loading(uint8), _loading(uint16), _loading(uint32)
 int8_at, int64_at, float32_at = _loading(int8), _loading(int64), _loading(float32)

@@ -11,11 +11,13 @@ import numpy as np
 from numba.types import boolean, int64, uint16, uint64, void
 
 from pennon.index.arrays import Bytes, Int, Int64s, UInt16s, UInt64s, Word
-from pennon.index.compiled import GIVEN_I64, GIVEN_U8, MADE_I64, MADE_U64, compiled
-from pennon.index.memory import address_of, big_endian_at, uint8_at
+from pennon.index.compiled import GIVEN_I64, GIVEN_U8, MADE_I64, MADE_U8, MADE_U64, compiled
+from pennon.index.memory import address_of, big_endian_at, fetch_ahead, put_word, uint8_at, word_from
 from pennon.index.radix_kernels import sort_pairs
 
 WORD = 8
+# Strings that are looked for in advance: their bytes, and before that their offsets.
+AHEAD = 16
 
 
 @compiled(uint64(int64, int64, int64))
@@ -109,6 +111,39 @@ def sort_string_buckets(
     begin = buckets[first]
     for place in range(begin, buckets[last]):
         rows[place - begin] = np.int64(pairs[2 * place + 1])
+
+
+@compiled(int64(GIVEN_I64, GIVEN_I64, MADE_I64))
+def place_strings(offsets: Int64s, rows: Int64s, places: Int64s) -> Int:
+    """The offsets of some strings one after another, and the number of their bytes."""
+    at, count, address = 0, len(rows), address_of(offsets)
+    for number in range(count):
+        if number + AHEAD < count:
+            fetch_ahead(address + WORD * rows[number + AHEAD])
+        places[number] = at
+        at += offsets[rows[number] + 1] - offsets[rows[number]]
+    places[count] = at
+    return places[count]
+
+
+@compiled(void(GIVEN_U8, GIVEN_I64, GIVEN_I64, GIVEN_I64, MADE_U8))
+def copy_strings(data: Bytes, offsets: Int64s, rows: Int64s, places: Int64s, copies: Bytes) -> None:
+    """Copy some strings to their places. Whole words are written: there must be room for one more after the last."""
+    source, target, edges, size = address_of(data), address_of(copies), address_of(offsets), len(data)
+    count = len(rows)
+    for number in range(count):
+        if number + 2 * AHEAD < count:
+            fetch_ahead(edges + WORD * rows[number + 2 * AHEAD])
+        if number + AHEAD < count:
+            fetch_ahead(source + offsets[rows[number + AHEAD]])
+        start, at = offsets[rows[number]], places[number]
+        length = places[number + 1] - at
+        if start + length + WORD <= size:
+            for depth in range(0, length, WORD):
+                put_word(target + at + depth, word_from(source + start + depth))
+        else:
+            for depth in range(length):
+                copies[at + depth] = data[start + depth]
 
 
 @compiled(int64(int64, int64, int64, int64, int64, int64, int64, int64))

@@ -43,6 +43,11 @@ def exchange_type(type_: pa.DataType) -> pa.DataType:
     return pa.large_binary() if type_ in (pa.binary(), pa.binary_view()) else type_
 
 
+def is_offset_type(type_: pa.DataType) -> bool:
+    """Whether values are bytes with 64-bit offsets."""
+    return pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+
+
 def has_keys(type_: pa.DataType) -> bool:
     """Whether values of this type have the order of single machine words, which makes comparing and sorting cheap."""
     return fixed_keys(pa.array([], type_)) is not None
@@ -100,7 +105,7 @@ def is_sorted(values: pa.Array) -> bool:
     if len(values) < 2:
         return True
     comparable = values.cast(exchange_type(values.type))
-    found = kernels(len(values)) if _has_offsets(comparable.type) else None
+    found = kernels(len(values)) if is_offset_type(comparable.type) else None
     if found is not None:
         return found[1].is_ascending(*byte_layout(comparable))
     return bool(pc.all(pc.less_equal(comparable[:-1], comparable[1:])).as_py())
@@ -319,18 +324,13 @@ def byte_layout(values: pa.Array) -> Strings:
             values.offset * width : (values.offset + len(values)) * width
         ]
         return data, np.arange(len(values) + 1, dtype=np.int64) * width
-    spelled = values if _has_offsets(type_) else values.cast(pa.large_binary())
+    spelled = values if is_offset_type(type_) else values.cast(pa.large_binary())
     _, offset_buffer, data_buffer = spelled.buffers()
     if not len(spelled):
         return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
     offsets = np.frombuffer(offset_buffer, dtype=np.int64)[spelled.offset : spelled.offset + len(spelled) + 1]
     data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else np.empty(0, dtype=np.uint8)
     return data, offsets
-
-
-def _has_offsets(type_: pa.DataType) -> bool:
-    """Whether values are bytes with 64-bit offsets."""
-    return pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
 
 
 def _compacted(values: pa.Array) -> pa.Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,17 @@ from pennon.index.arrays import UInt64s
 from pennon.index.btree.lookup import PageStats
 from pennon.index.checksums import Digester
 from pennon.index.sorting import Buckets, kernels, merged_rows
-from pennon.index.value_order import argsort, exchange_type, fixed_keys, has_keys, is_sorted, order_of, places
+from pennon.index.value_order import (
+    argsort,
+    byte_layout,
+    exchange_type,
+    fixed_keys,
+    has_keys,
+    is_offset_type,
+    is_sorted,
+    order_of,
+    places,
+)
 from pennon.index.word_keys import values_of, word_keys
 
 # Rows sorted at once while runs are merged: large enough for numpy, small enough to stay in the processor's caches.
@@ -155,7 +166,20 @@ def take(values: pa.Array, order: npt.NDArray[np.intp]) -> pa.Array:
         # numpy gathers machine words about twice as fast as Arrow's take.
         word = pa.int64() if values.type.bit_width == 64 else pa.int32()
         return pa.array(np.take(values.view(word).to_numpy(), order), word).view(values.type)
-    return values.take(pa.array(order))
+    found = kernels(len(order)) if is_offset_type(values.type) and not values.null_count else None
+    return values.take(pa.array(order)) if found is None else _taken_strings(found[1], values, order)
+
+
+def _taken_strings(text: ModuleType, values: pa.Array, order: npt.NDArray[np.intp]) -> pa.Array:
+    """Strings are copied by kernels about twice as fast as by Arrow."""
+    data, offsets = byte_layout(values)
+    rows = np.ascontiguousarray(order, dtype=np.int64)
+    targets = np.empty(len(rows) + 1, dtype=np.int64)
+    size = text.place_strings(offsets, rows, targets)
+    copies = np.empty(size + text.WORD, dtype=np.uint8)
+    text.copy_strings(data, offsets, rows, targets, copies)
+    buffers = [None, pa.py_buffer(targets), pa.py_buffer(copies).slice(0, size)]
+    return pa.Array.from_buffers(values.type, len(rows), buffers, null_count=0)
 
 
 def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
