@@ -12,6 +12,7 @@ import pytest
 
 import pennon
 from pennon.testing.in_place import change_in_place
+from tests.support.old_values import HEALERS, check_answers, check_healing
 from tests.support.tables import full_scan, stock_answer
 
 pytestmark = pytest.mark.usefixtures("process_engine")
@@ -43,8 +44,7 @@ def old_and_new_zones(path: Path, kind: str, *, compacted: bool = True, merged: 
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_old_zones_are_not_believed_and_are_removed(tmp_path: Path, kind: str) -> None:
     uri = old_and_new_zones(tmp_path / "t.lance", kind)
-    for filter in ASKED:
-        assert sorted(pennon.open(uri).scan(filter, ["id"])["id"].to_pylist()) == full_scan(uri, filter), filter
+    check_answers(uri, ASKED)
     assert "zones from before a compaction" in str(pennon.open(uri).plan_optimize())
     pennon.open(uri).maintain()
     assert pennon.open(uri).audit().ok
@@ -53,24 +53,10 @@ def test_old_zones_are_not_believed_and_are_removed(tmp_path: Path, kind: str) -
     assert "nothing to do" in str(pennon.open(uri).plan_optimize())
 
 
-@pytest.mark.parametrize("heal", ["audit", "optimize", "maintain"])
+@pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("merged", [None, 0, 9], ids=["default", "delta", "all"])
 @pytest.mark.parametrize("kind", OPTIONS)
-def test_old_nulls_of_rows_that_stay_where_they_are(tmp_path: Path, kind: str, merged: int | None, heal: str) -> None:
+def test_old_nulls_of_rows_that_stay_where_they_are(tmp_path: Path, kind: str, merged: int | None, healer: str) -> None:
     """pylance joins old and new NULLs of a fragment, or has both in two segments, and answers by both."""
     uri = old_and_new_zones(tmp_path / "t.lance", kind, compacted=False, merged=merged)
-    assert stock_answer(uri, "k is null")[0] != full_scan(uri, "k is null")
-    for filter in ASKED:
-        assert sorted(pennon.open(uri).scan(filter, ["id"])["id"].to_pylist()) == full_scan(uri, filter), filter
-        assert pennon.open(uri).count(filter) == len(full_scan(uri, filter)), filter
-    assert not pennon.open(uri).audit().ok
-    if heal == "audit":
-        pennon.open(uri).audit(repair=True)
-    elif heal == "optimize":
-        pennon.open(uri).optimize_indices()
-    else:
-        pennon.open(uri).maintain()
-    assert pennon.open(uri).audit().ok
-    for filter in ASKED:
-        assert sorted(pennon.open(uri).scan(filter, ["id"])["id"].to_pylist()) == full_scan(uri, filter), filter
-        assert stock_answer(uri, filter)[0] == full_scan(uri, filter), filter
+    check_healing(uri, ["k is null", *ASKED], healer)

@@ -12,6 +12,7 @@ import pytest
 import pennon
 from pennon.testing.cases import points
 from pennon.testing.in_place import change_in_place
+from tests.support.old_values import HEALERS, check_answers, check_healing
 from tests.support.tables import full_scan, stock_answer
 
 pytestmark = pytest.mark.usefixtures("process_engine")
@@ -42,27 +43,14 @@ def old_and_new_nulls(path: Path, *, compacted: bool, merged: int | None) -> str
     return uri
 
 
-@pytest.mark.parametrize("heal", ["audit", "optimize", "maintain"])
+@pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("merged", [None, 0], ids=["merged", "delta"])
 @pytest.mark.parametrize("compacted", [False, True], ids=["in place", "moved"])
 def test_old_nulls_are_not_believed_and_are_removed(
-    tmp_path: Path, compacted: bool, merged: int | None, heal: str
+    tmp_path: Path, compacted: bool, merged: int | None, healer: str
 ) -> None:
     uri = old_and_new_nulls(tmp_path / "t.lance", compacted=compacted, merged=merged)
-    assert stock_answer(uri, "p is null")[0] != full_scan(uri, "p is null")
-    for filter in ASKED:
-        assert sorted(pennon.open(uri).scan(filter, ["id"])["id"].to_pylist()) == full_scan(uri, filter), filter
-    assert not pennon.open(uri).audit().ok
-    if heal == "audit":
-        pennon.open(uri).audit(repair=True)
-    elif heal == "optimize":
-        pennon.open(uri).optimize_indices()
-    else:
-        pennon.open(uri).maintain()
-    assert pennon.open(uri).audit().ok
-    for filter in ASKED:
-        assert sorted(pennon.open(uri).scan(filter, ["id"])["id"].to_pylist()) == full_scan(uri, filter), filter
-        assert stock_answer(uri, filter)[0] == full_scan(uri, filter), filter
+    check_healing(uri, ASKED, healer)
     assert "NULLs from before" not in str(pennon.open(uri).plan_optimize())
 
 
@@ -70,8 +58,7 @@ def test_a_remapped_segment_of_pylance_is_still_not_believed(tmp_path: Path) -> 
     """A compaction by Pennon keeps the old NULLs, which the next optimize removes."""
     uri = old_and_new_nulls(tmp_path / "t.lance", compacted=False, merged=None)
     pennon.open(uri).compact(target_rows_per_fragment=60)
-    for filter in ASKED:
-        assert sorted(pennon.open(uri).scan(filter, ["id"])["id"].to_pylist()) == full_scan(uri, filter), filter
+    check_answers(uri, ASKED)
     assert "NULLs from before a change in place" in str(pennon.open(uri).plan_optimize())
     pennon.open(uri).optimize_indices()
     for filter in ASKED:
