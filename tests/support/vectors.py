@@ -14,7 +14,8 @@ import pyarrow as pa
 from lance.dataset import Index, IndexFile
 
 from pennon.format.store import Location, open_store
-from pennon.index.vector.files.details import TYPE_URL, VectorDetails
+from pennon.index.vector.files.details import VectorDetails
+from pennon.index.vector.files.recorded import TYPE_URL
 from pennon.index.vector.files.storage import Partition, VectorFiles, pack_partition, write_auxiliary, write_index
 from pennon.index.vector.ivf import Ivf, Layout
 from pennon.index.vector.kinds import VectorKind

@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 
 from pennon.index.vector import ivf as ivf_module
-from pennon.index.vector import kmeans
-from pennon.index.vector.assignment import ManyCentroids
+from pennon.index.vector.assignment import neighborhood
+from pennon.index.vector.assignment.balanced_groups import balanced_groups
+from pennon.index.vector.assignment.many_centroids import ManyCentroids
+from pennon.index.vector.assignment.neighborhood import Neighborhood
 from pennon.index.vector.ivf import Ivf
-from pennon.index.vector.kmeans import group_points, train_kmeans
+from pennon.index.vector.kmeans import nearest as nearest_module
+from pennon.index.vector.kmeans import separation
+from pennon.index.vector.kmeans.hierarchical import train_many
+from pennon.index.vector.kmeans.training import train_kmeans
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Floats
 
@@ -50,7 +55,7 @@ def test_almost_all_vectors_get_the_nearest_centroid(
 
 def test_the_answer_does_not_depend_on_threads_or_on_where_a_walk_starts(vectors: Floats) -> None:
     centroids = train_kmeans(vectors[:8000], CENTROIDS, max_iters=3).centroids
-    many = ManyCentroids.of(centroids, group_points, by_l2=True)
+    many = ManyCentroids.of(centroids, by_l2=True)
     points = np.concatenate([vectors, np.ones((ROWS, 1), dtype=np.float32)], axis=1)
     ids, scores = many.nearest(points)
     for other in (many.nearest(points, threads=3), many.around.nearest(points, ids)):
@@ -68,6 +73,40 @@ def test_training_reaches_the_loss_of_full_comparisons(
     vectors: Floats, monkeypatch: pytest.MonkeyPatch, spherical: bool
 ) -> None:
     full = train_kmeans(vectors, CENTROIDS, spherical=spherical)
-    monkeypatch.setattr(kmeans, "MANY_CENTROIDS", CENTROIDS)
+    monkeypatch.setattr(nearest_module, "MANY_CENTROIDS", CENTROIDS)
     trained = train_kmeans(vectors, CENTROIDS, spherical=spherical)
     assert trained.loss <= 1.01 * full.loss
+
+
+def test_points_of_a_centroid_that_is_taken_away_find_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """600 clusters that lie apart: groups of points cut some of them, and centroids have to move far."""
+    rng = np.random.default_rng(3)
+    centers = 4 * rng.normal(size=(600, DIM))
+    points = (centers[rng.integers(0, 600, 30_000)] + 0.1 * rng.normal(size=(30_000, DIM))).astype(np.float32)
+    before = train_many(points, CENTROIDS).loss
+    monkeypatch.setattr(separation, "MANY_CENTROIDS", CENTROIDS - 1)
+    assert train_many(points, CENTROIDS).loss <= 1.05 * before
+
+
+def test_groups_are_of_about_equal_size_and_hold_every_centroid_once(vectors: Floats) -> None:
+    tight = np.concatenate([vectors[:500], vectors[:1] + 1e-3 * vectors[1000:1400]]).astype(np.float32)
+    for centroids, size in ((tight, 6), (tight, 2000), (np.ones((100, 4), dtype=np.float32), 9)):
+        groups = balanced_groups(centroids, size)
+        assert np.array_equal(np.sort(np.concatenate(groups)), np.arange(len(centroids)))
+        assert max(map(len, groups)) <= max(1.25 * len(centroids) / len(groups) + 1, size)
+        assert all(map(np.array_equal, groups, balanced_groups(centroids, size)))
+
+
+@pytest.mark.parametrize("by_l2", [True, False])
+def test_neighbors_found_in_groups_are_mostly_the_nearest(
+    vectors: Floats, by_l2: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = np.linalg.norm(vectors[:4000], axis=1, keepdims=True)
+    centroids = vectors[:4000] if by_l2 else (vectors[:4000] / lengths).astype(np.float32)
+    groups = balanced_groups(centroids, 16)
+    exact = Neighborhood.of(centroids, by_l2=by_l2, groups=groups)
+    monkeypatch.setattr(neighborhood, "COMPARED_CENTROIDS", 1000)
+    found = Neighborhood.of(centroids, by_l2=by_l2, groups=groups)
+    assert found.neighbors.shape == exact.neighbors.shape
+    same = [np.isin(mine, its).mean() for mine, its in zip(found.neighbors, exact.neighbors, strict=True)]
+    assert np.mean(same) > 0.8

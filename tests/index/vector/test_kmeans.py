@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 
 from pennon.errors import InvalidArgument
-from pennon.index.vector import kmeans
 from pennon.index.vector.ivf import Ivf
-from pennon.index.vector.kmeans import (
-    STRIDE,
-    Partials,
-    groups_of,
-    hierarchical_start,
-    partials,
-    train_kmeans,
-    updated,
-)
+from pennon.index.vector.kmeans import nearest as nearest_module
+from pennon.index.vector.kmeans import partials as partials_module
+from pennon.index.vector.kmeans import points as points_module
+from pennon.index.vector.kmeans.hierarchical import hierarchical_start, train_many
+from pennon.index.vector.kmeans.nearest import nearest_centroids
+from pennon.index.vector.kmeans.partials import Assigning, Partials, partials, summed, updated
+from pennon.index.vector.kmeans.passes import STRIDE
+from pennon.index.vector.kmeans.training import train_kmeans
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.pq.codebook import train_codebook
 from pennon.index.vector.quantizers.pq.quantizer import ProductQuantizer
@@ -143,7 +141,7 @@ def test_partials_of_blocks_add_up(spherical: bool, monkeypatch: pytest.MonkeyPa
     points, centroids = gaussian(5000, 40), gaussian(60, 40)
     whole = partials(points, centroids, spherical=spherical)
     blocks = [partials(block, centroids, spherical=spherical) for block in np.split(points, [0, 100, 3333])]
-    monkeypatch.setattr(kmeans, "BLOCK_ROWS", 700)
+    monkeypatch.setattr(points_module, "BLOCK_ROWS", 700)
     for other in (sum(blocks[1:], blocks[0]), partials(points, centroids, spherical=spherical)):
         np.testing.assert_array_equal(whole.counts, other.counts)
         np.testing.assert_allclose(whole.sums, other.sums, atol=1e-3)
@@ -200,7 +198,7 @@ def test_centroids_without_points_stay_where_nothing_can_be_shared() -> None:
 )
 def test_repeated_and_few_points(points: Vectors, k: int, spherical: bool) -> None:
     for elements in (points.astype(np.float16), points.astype(np.float32), points.astype(np.float64)):
-        for find in (train_kmeans, hierarchical_start):
+        for find in (train_kmeans, train_many, hierarchical_start):
             found: Any = find(elements, k, spherical=spherical)
             centroids = found if find is hierarchical_start else found.centroids
             assert centroids.shape == (k, 6)
@@ -244,9 +242,30 @@ def test_centroids_found_in_groups_are_a_good_start(spherical: bool) -> None:
     assert loss_of(points, start, spherical) < 1.1 * trained
 
 
-def test_too_few_points_are_refused() -> None:
+@pytest.mark.parametrize("spherical", [False, True])
+@pytest.mark.parametrize("points", [blobs(16384, 24, 500), gaussian(16384, 24)], ids=["blobs", "no clusters"])
+def test_training_by_groups_reaches_the_loss_of_training_without(points: Floats, spherical: bool) -> None:
+    trained = loss_of(points, train_kmeans(points, 512, spherical=spherical).centroids, spherical)
+    found = train_many(points, 512, spherical=spherical)
+    assert loss_of(points, found.centroids, spherical) <= 1.02 * trained
+
+
+@pytest.mark.usefixtures("_threads")
+def test_training_by_groups_gives_equal_bits_with_any_number_of_threads() -> None:
+    points = blobs(20_000, 32, 500)
+    faiss.omp_set_num_threads(1)
+    first, second = train_many(points, 600, seed=5), train_many(points, 600, seed=6)
+    faiss.omp_set_num_threads(3)
+    again = train_many(points, 600, seed=5)
+    np.testing.assert_array_equal(first.centroids, again.centroids)
+    assert (first.loss, first.iterations) == (again.loss, again.iterations)
+    assert not np.array_equal(first.centroids, second.centroids)
+
+
+@pytest.mark.parametrize("train", [train_kmeans, train_many])
+def test_too_few_points_are_refused(train: Any) -> None:
     with pytest.raises(InvalidArgument, match="5 vectors"):
-        train_kmeans(gaussian(5, 4), 6)
+        train(gaussian(5, 4), 6)
 
 
 @pytest.mark.parametrize("num_bits", [4, 8])
@@ -274,14 +293,34 @@ def test_codebooks_can_be_trained_apart() -> None:
 
 
 @pytest.mark.parametrize("spherical", [False, True])
-def test_groups_that_blocks_share_change_nothing(spherical: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kmeans, "MANY_CENTROIDS", 64)
+def test_pieces_that_share_groups_add_up(spherical: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (partials_module, nearest_module):
+        monkeypatch.setattr(module, "MANY_CENTROIDS", 64)
     points = clustered(3000, 20, seed=8).astype(np.float32)
-    centroids = points[:80]
-    groups = groups_of(centroids, spherical=spherical)
-    assert groups is not None
-    alone = partials(points, centroids, spherical=spherical)
-    shared = partials(points, centroids, spherical=spherical, groups=groups)
-    assert np.array_equal(alone.counts, shared.counts)
-    assert np.array_equal(alone.sums, shared.sums)
-    assert np.array_equal(alone.losses, shared.losses)
+    assigning = Assigning.of(points[:80], spherical=spherical)
+    assert assigning.groups is not None
+    whole, ids = assigning.partials(points)
+    rows = points_module.prepared(points, assigning.middle, spherical)
+    alone = summed(rows, *nearest_centroids(rows, assigning.centroids, spherical), 80)
+    assert np.array_equal(alone.counts, whole.counts)
+    assert np.array_equal(alone.sums + alone.counts[:, None] * assigning.middle, whole.sums)
+    assert np.array_equal(alone.losses, whole.losses)
+    pieces = [assigning.partials(piece) for piece in np.split(points, [100, 2000])]
+    assert np.array_equal(ids, np.concatenate([piece for _, piece in pieces]))
+    assert np.array_equal(whole.counts, np.bincount(ids, minlength=80))
+    np.testing.assert_allclose(sum(piece.loss for piece, _ in pieces), whole.loss, rtol=1e-6)
+
+
+@pytest.mark.parametrize("spherical", [False, True])
+def test_passes_walk_from_the_nearest_centroids_of_the_pass_before(spherical: bool) -> None:
+    points = blobs(12_000, 24, 300)
+    start = hierarchical_start(points, 600, spherical=spherical)
+    found, ids = Assigning.of(start, spherical=spherical).partials(points)
+    moved = updated(start, found, spherical=spherical)
+    walking = Assigning.of(moved, spherical=spherical, walks=True)
+    assert walking.around is not None
+    walked, near = walking.partials(points, ids)
+    compared, nearest = Assigning.of(moved, spherical=spherical).partials(points)
+    assert (near == nearest).mean() > 0.99
+    assert walked.counts.sum() == len(points)
+    assert compared.loss <= walked.loss * (1 + 1e-6) <= 1.005 * compared.loss

@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pennon.format.pb import lance_pb2 as pb
-from pennon.index.vector.assignment import BLOCK_ROWS, MANY_CENTROIDS, ManyCentroids
+from pennon.index.vector.assignment.many_centroids import MANY_CENTROIDS, ManyCentroids
+from pennon.index.vector.assignment.neighborhood import BLOCK_ROWS
 from pennon.index.vector.files.tensor import from_tensor, to_tensor
-from pennon.index.vector.kmeans import group_points, train_kmeans
+from pennon.index.vector.kmeans.hierarchical import UNGROUPED_CENTROIDS, train_many
+from pennon.index.vector.kmeans.training import train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
@@ -62,7 +64,8 @@ class Ivf(Model):
         1."""
         spherical = not metric.by_l2
         points = metric.points(sample)
-        trained = train_kmeans(points, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
+        train = train_many if num_partitions > UNGROUPED_CENTROIDS else train_kmeans
+        trained = train(points, num_partitions, spherical=spherical, max_iters=max_iters, seed=seed)
         return cls(metric, metric.from_points(trained.centroids, sample.dtype))
 
     def assign(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
@@ -137,7 +140,7 @@ class Ivf(Model):
     @cached_property
     def _many(self) -> ManyCentroids:
         seen = np.where(self._finite[:, None], self._seen(self.centroids)[:, :-1], np.float32(np.nan))
-        return ManyCentroids.of(seen, group_points, by_l2=self.metric.by_l2)
+        return ManyCentroids.of(seen, by_l2=self.metric.by_l2)
 
     def _seen(self, vectors: Vectors) -> Floats:
         """[x, 1] of points, for l2 with x relative to the mean of the centroids."""

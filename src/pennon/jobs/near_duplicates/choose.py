@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pennon.index.vector.kmeans import train_kmeans
+from pennon.index.vector.kmeans.training import train_kmeans
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.vectors import Floats, Positions, Vectors
 from pennon.jobs.near_duplicates.cells import COMPARED_ROWS, Cells, Compared, compare

@@ -42,7 +42,7 @@ GRAPH_COPIES = 7
 # Training in one process holds the sample, its distances and a copy.
 TRAIN_COPIES = 3
 # With more centroids, the passes over the sample run on the cluster.
-MOST_LOCAL_PARTITIONS = 4096
+MOST_LOCAL_PARTITIONS = 1 << 14
 # What is done with a byte of a vector. Plain vectors and codes without a codebook take several seconds of a core for as
 # much as runs in this process; but most of that is training, which this process does anyway.
 CODE_WEIGHT, CODEBOOK_WEIGHT, GRAPH_WEIGHT = 1, 2, 4
@@ -209,7 +209,7 @@ class VectorPlan(Displayed, Placed):
         lines = [
             f"{self.kind.name} index {self.name!r} on {self.column} ({self.vectors})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
-            f"rows      {self.rows:,} in {len(self.fragments):,} fragments{self._several}",
+            f"rows      {self.rows:,} in {plural(len(self.fragments), 'fragment')}{self._several}",
             f"distance  {self.metric}",
             f"clusters  {plural(self.num_partitions, 'partition')} of about {self.partition_rows:,} rows",
             f"codes     {codes}",

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
+import faiss
 import numpy as np
 
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.threads import one_thread
 from pennon.index.vector.files.tensor import from_tensor
-from pennon.index.vector.kmeans import train_kmeans
+from pennon.index.vector.kmeans.training import train_kmeans
 from pennon.index.vector.vectors import Codes, Floats, Vectors
 
 # Codewords are few and used for every row, so they are trained until further passes gain almost nothing.
 CODEWORD_TOLERANCE = 1e-3
+
+
+def train_codebooks(targets: Floats, num_sub_vectors: int, num_bits: int, *, max_iters: int, seed: int) -> list[Floats]:
+    """The codewords of all sub-spaces, several at once; the same bits for any number of threads."""
+    parts = np.split(targets, num_sub_vectors, axis=1)
+
+    def train(number: int) -> Floats:
+        with one_thread():
+            return train_codebook(parts[number], num_bits, max_iters=max_iters, seed=seed + number)
+
+    with ThreadPoolExecutor(faiss.omp_get_max_threads()) as workers:
+        return list(workers.map(train, range(num_sub_vectors)))
 
 
 def train_codebook(targets: Floats, num_bits: int, *, max_iters: int = 50, seed: int = 0) -> Floats:

@@ -30,7 +30,7 @@ from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.products import inner_products
 from pennon.index.vector.quantizers.base import QUANTIZER_BUFFER, Columns, QuantizerBase, ScorerBase, residuals
 from pennon.index.vector.quantizers.parameters import CodeDetails, CodeOptions, CodeShape, Sample
-from pennon.index.vector.quantizers.pq.codebook import ByteBook, read_codebook, train_codebook
+from pennon.index.vector.quantizers.pq.codebook import ByteBook, read_codebook, train_codebooks
 from pennon.index.vector.quantizers.pq.inverted_lists import search_lists
 from pennon.index.vector.quantizers.pq.shape import check_shape, code_shape
 from pennon.index.vector.search.list_scanner import CodeList, MakeScanner, code_list, scan_nearest, table_scanner
@@ -85,8 +85,8 @@ class ProductQuantizer(QuantizerBase):
     ) -> Self:
         """k-means in each sub-space, in at most `max_iters` full passes over the sample."""
         check_shape(ivf.dim, num_sub_vectors, num_bits)
-        parts = np.split(cls.targets(sample, ivf), num_sub_vectors, axis=1)
-        words = [train_codebook(part, num_bits, max_iters=max_iters, seed=seed + i) for i, part in enumerate(parts)]
+        targets = cls.targets(sample, ivf)
+        words = train_codebooks(targets, num_sub_vectors, num_bits, max_iters=max_iters, seed=seed)
         return cls(ivf.metric, np.stack(words).astype(ivf.element))
 
     @classmethod

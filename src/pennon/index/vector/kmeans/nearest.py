@@ -1,0 +1,87 @@
+"""The nearest centroid of every point: by products with all centroids, or if they are many by those next to it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from pennon.index.vector.assignment.balanced_groups import balanced_groups
+from pennon.index.vector.assignment.many_centroids import MANY_CENTROIDS, ManyCentroids
+from pennon.index.vector.assignment.neighborhood import COMPARED_CENTROIDS, Neighborhood
+from pennon.index.vector.metric import squared_lengths
+from pennon.index.vector.vectors import Floats, Positions
+
+# Rows of a product, few enough for its distances to stay in the processor's caches, and the maximum of its distances:
+# 32 MiB. From this many multiplications on, several threads share the rows.
+PRODUCT_ROWS = 384
+DISTANCES = 1 << 23
+SHARED_PRODUCT = 1 << 28
+
+# Up to this many dimensions, points are always compared with all centroids.
+FEW_DIMENSIONS = 16
+
+# From this many centroids on, points are compared only with the neighbors of their centroid of the pass before.
+WALKED_CENTROIDS = 512
+
+
+def walked(centroids: Floats) -> bool:
+    """Whether points walk from their centroid of the pass before; else they are compared with all."""
+    return len(centroids) >= WALKED_CENTROIDS and centroids.shape[1] > FEW_DIMENSIONS
+
+
+def nearest_centroids(
+    rows: Floats,
+    centroids: Floats,
+    spherical: bool,
+    threads: int = 1,
+    start: Positions | None = None,
+    groups: ManyCentroids | None = None,
+    around: Neighborhood | None = None,
+) -> tuple[Positions, Floats]:
+    """The nearest centroid of each prepared point, and the distance; the same bits for any number of threads. Of many
+    centroids, the nearest that is found from `start`, those of the pass before. `groups` and `around` are those of the
+    centroids, if they are known."""
+    k, dim = centroids.shape
+    if start is not None and walked(centroids):
+        ids, nearest = (around or neighborhood_of(centroids, spherical)).nearest(rows[:, : dim + 1], start, threads)
+    elif groups is not None or (k >= MANY_CENTROIDS and len(rows) >= k):
+        many = groups or ManyCentroids.of(centroids, by_l2=not spherical)
+        ids, nearest = many.nearest(rows[:, : dim + 1], threads)
+    else:
+        ids, nearest = _among_all(rows, centroids, spherical, threads)
+        return ids, np.maximum(nearest, 0, out=nearest)
+    nearest += rows[:, dim + 1]
+    return ids, np.maximum(nearest, 0, out=nearest)
+
+
+def neighborhood_of(centroids: Floats, spherical: bool) -> Neighborhood:
+    """For walks from the centroids of the pass before."""
+    many = len(centroids) > COMPARED_CENTROIDS
+    groups = balanced_groups(centroids, round(len(centroids) ** 0.5 / 4)) if many else ()
+    return Neighborhood.of(centroids, by_l2=not spherical, groups=groups)
+
+
+def _among_all(rows: Floats, centroids: Floats, spherical: bool, threads: int) -> tuple[Positions, Floats]:
+    k, dim = centroids.shape
+    factors = np.ones((dim + 2, k), dtype=np.float32)
+    factors[:dim] = centroids.T * np.float32(-1 if spherical else -2)
+    factors[dim] = 0 if spherical else squared_lengths(centroids)
+    ids, nearest = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
+    step = max(min(PRODUCT_ROWS, DISTANCES // k), 1)
+
+    def compare(starts: range) -> None:
+        distances = np.empty((min(step, len(rows)), k), dtype=np.float32)
+        for start in starts:
+            cut, found = slice(start, start + step), distances[: len(rows) - start]
+            np.matmul(rows[cut], factors, out=found)
+            ids[cut] = best = found.argmin(axis=1)
+            nearest[cut] = found.reshape(-1).take(np.arange(0, found.size, k) + best)
+
+    starts = range(0, len(rows), step)
+    if threads == 1 or len(rows) * factors.size < SHARED_PRODUCT:
+        compare(starts)
+    else:
+        with ThreadPoolExecutor(threads) as workers:
+            list(workers.map(compare, [starts[i::threads] for i in range(threads)]))
+    return ids, nearest
