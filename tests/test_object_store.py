@@ -163,10 +163,9 @@ def test_small_index_files_take_one_request(storage_options: dict[str, str], mon
     assert left() == before, "copies go with the handle"
     monkeypatch.setattr(small_files, "MOST_BYTES", 0)
     elsewhere = count()
-    assert [name for name in elsewhere if name.startswith("opened")] == [
-        "opened page_lookup.lance",
-        "opened page_data.lance",
-    ]
+    assert [name for name in elsewhere if name.startswith("opened")] == ["opened page_lookup.lance"]
+    # Its end, and of two columns where the chunks are and one chunk each: read without pylance.
+    assert elsewhere.count("page_data.lance") == 5
 
 
 @pytest.mark.usefixtures("engine")

@@ -15,7 +15,7 @@ import pennon
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.format import deletion_files
 from pennon.format.deletion_files import write_deletions
-from pennon.format.requests import AT_ONCE, request_all
+from pennon.format.requests import AHEAD, AT_ONCE, request_ahead, request_all
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location, Store, open_store
 from tests.support.object_store import BUCKET
@@ -60,6 +60,36 @@ def test_an_error_is_raised_after_all_requests_have_ended(remote: Snapshot) -> N
     with pytest.raises(PennonError, match="request 1"):
         request_all(remote.store, request, range(40))
     assert sorted(ended) == [number for number in range(40) if number % 3 != 1]
+
+
+def test_results_come_one_by_one_in_order_and_not_too_far_ahead(remote: Snapshot) -> None:
+    begun: list[int] = []
+
+    def request(number: int) -> int:
+        begun.append(number)
+        return number * 2
+
+    results = request_ahead(remote.store, request, range(4 * AHEAD))
+    for number in range(4 * AHEAD):
+        assert next(results) == number * 2
+        assert len(begun) <= number + AHEAD + 1
+    assert list(results) == []
+
+
+def test_nothing_more_is_requested_after_an_error(remote: Snapshot) -> None:
+    begun: list[int] = []
+
+    def request(number: int) -> int:
+        begun.append(number)
+        if number == 5:
+            raise PennonError("request 5", "")
+        return number
+
+    results = request_ahead(remote.store, request, range(10 * AHEAD))
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(PennonError, match="request 5"):
+        next(results)
+    assert len(begun) <= 5 + AHEAD + 1
 
 
 def test_deleted_rows_of_many_fragments(remote: Snapshot, storage_options: dict[str, str]) -> None:

@@ -22,6 +22,7 @@ from stat import S_ISREG
 from typing import Any
 from uuid import UUID, uuid4
 
+from pennon.display import DisplayedFields
 from pennon.errors import StoreReadOnly, StoreUnavailable
 from pennon.events import Event, EventKind, emit
 from pennon.format.failures import answering
@@ -52,7 +53,7 @@ class OrphanKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Orphan:
+class Orphan(DisplayedFields):
     """An index directory or a data file that no version names, with the seconds since the last write to it and its size
     if the store reports them."""
 

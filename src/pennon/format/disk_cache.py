@@ -23,6 +23,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from pennon.display import DisplayedFields
 from pennon.errors import InvalidArgument
 
 DIRECTORY_VARIABLE, BYTES_VARIABLE = "PENNON_DISK_CACHE", "PENNON_DISK_CACHE_BYTES"
@@ -35,7 +36,7 @@ DIGEST_BYTES, KEY_BYTES, READ_BYTES = 20, 20, 1 << 20
 
 
 @dataclass(frozen=True)
-class DiskCacheStatistics:
+class DiskCacheStatistics(DisplayedFields):
     """The copies in a directory, and how this process used them."""
 
     directory: str

@@ -34,8 +34,8 @@ SUFFIX = ".lance"
 REFUSALS = ("411 Length Required", "501 Not Implemented", "not implemented", "not supported")
 
 
-# Stores that have refused one in this process: what identifies a store, and the bucket or root of the table.
-_refused: set[tuple[object, ...]] = set()
+# Identities of the stores that have refused one in this process.
+_refused: set[tuple[str, ...]] = set()
 
 
 class NoExactCommits(Exception):
@@ -48,7 +48,7 @@ def has_exact_commits(base: Snapshot) -> bool:
     root, _, name = base.location.uri.rstrip("/").rpartition("/")
     if not root or not name.endswith(SUFFIX) or "+" in urlparse(base.location.uri).scheme:
         return False
-    if _store_of(base) in _refused:
+    if base.location.store_identity in _refused:
         return False
     directory, table = _namespace(base)
     try:
@@ -82,7 +82,7 @@ def commit_exactly(base: Snapshot, operation: lance.LanceOperation.BaseOperation
         redact_exception(error)
         if namespace.impossible:
             _delete_staged(base, namespace.impossible)
-            _refused.add(_store_of(base))
+            _refused.add(base.location.store_identity)
             raise NoExactCommits from error
         if namespace.refused:
             _delete_staged(base, namespace.refused)
@@ -90,13 +90,6 @@ def commit_exactly(base: Snapshot, operation: lance.LanceOperation.BaseOperation
         raise_conflict(base, error)
     # The dataset of the commit would go on asking the namespace.
     return Snapshot.open(base.location, committed.version)
-
-
-def _store_of(base: Snapshot) -> tuple[object, ...]:
-    """Distinguishes stores, without credentials."""
-    address = urlparse(base.location.uri)
-    where = [value for key, value in base.location.options if "endpoint" in key or "account_name" in key]
-    return address.scheme, address.netloc, *where
 
 
 def _namespace(base: Snapshot) -> tuple[DirectoryNamespace, list[str]]:

@@ -37,7 +37,10 @@ def evaluate(rows: Mapping[str, pa.Table], expressions: Mapping[str, str]) -> pa
     except (ValueError, OSError, pa.ArrowException) as error:
         redact_exception(error)
         texts = ", ".join(repr(text) for text in expressions.values())
-        raise InvalidFilter(f"{texts} cannot be evaluated: {first_line(error)}") from error
+        # The columns that are valid would be listed with those of this module.
+        problem = first_line(error).partition(" Valid fields are ")[0]
+        names = " and ".join(f"{name}.COLUMN" for name in rows)
+        raise InvalidFilter(f"{texts} cannot be evaluated: {problem}", f"Write columns as {names}") from error
     found = found.sort_by(_STORED)
     return pa.table(dict(zip(expressions, (found.column(name) for name in named), strict=True)))
 

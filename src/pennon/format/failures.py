@@ -14,6 +14,8 @@ from pennon.secrets import redact_exception
 
 # The place in pylance's source that raised an error: ", /home/.../object_store.rs:1576:42".
 ORIGIN = re.compile(r",? /\S*\.rs:\d+:\d+.*$")
+# Layers of pylance and DataFusion that an error about an expression has passed through.
+_LAYERS = re.compile(r"^(?:(?:Invalid user input|Error parsing function|Error during planning|Schema error): )+")
 STATUS = re.compile(r"\bstatus code: (\d{3})\b")
 SYSTEM = re.compile(r"\(os error (\d+)\)")
 # object_store names the store; the three exceptions are in-memory bytes and the local file system.
@@ -124,6 +126,11 @@ class answering:  # noqa: N801 - a context manager of the standard library's kin
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, without the place in pylance's source."""
+    """The first line of an error's message, without the place in pylance's source and the layers it passed through."""
     lines = str(error).splitlines()
-    return ORIGIN.sub("", lines[0]) if lines and lines[0] else type(error).__name__
+    return plain_line(lines[0]) if lines and lines[0] else type(error).__name__
+
+
+def plain_line(line: str) -> str:
+    """A line of an error of pylance as part of a sentence."""
+    return _LAYERS.sub("", ORIGIN.sub("", line)).rstrip(".")

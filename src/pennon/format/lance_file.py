@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -18,6 +18,9 @@ from pennon.errors import DamagedFile, PennonError, StoreUnavailable
 from pennon.format.failures import answering, store_failure
 from pennon.format.index_metadata import IndexFile
 from pennon.format.number_file import columns_by_name
+from pennon.format.open_files import OPEN_FILES
+from pennon.format.requests import request_all
+from pennon.format.scattered_values import ReadAt
 from pennon.format.small_copies import SMALL_BYTES, small_copies
 from pennon.format.store import Location, Store, open_store
 
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from lance.file import LanceFileReader, ReaderResults
 
 READ_BATCH = 1 << 17
+# Columns of numbers that are read from an object store without pylance: each takes requests of its own.
+REMOTE_COLUMNS = 2
+# Global buffers that end within this many bytes are read together from an object store.
+AHEAD_BYTES = 1 << 20
 
 R = TypeVar("R")
 
@@ -117,16 +124,22 @@ class LanceFile:
     def _open(self, store: Store, path: str, size_bytes: int | None, columns: list[str] | None) -> None:
         self._store, self._path, self._columns = store, path, columns
         self._opened: LanceFileReader | None = None
+        self._read_at: ReadAt | None = None
+        self._ahead: dict[int, bytes] = {}
         with _Damage(self.where):
             actual = store.size(path)
             if size_bytes and actual is not None and actual != size_bytes:
                 raise DamagedFile(f"{self.where} has {actual} bytes, but its index recorded {size_bytes}")
             found = store.check_container(path, (size_bytes or None) if actual is None else actual)
             self._checked_buffers = None if found is None else found.buffers
-            self._numbers = None if found is None or actual is None else columns_by_name(found, columns)
-            # Open from now on, as pylance's reader would be: the file may be deleted before it is read.
-            self._bytes = None if self._numbers is None else store.reader(path)
-            self.num_rows: int = self._reader.num_rows() if self._numbers is None else self._numbers.num_rows
+            self._numbers = None if found is None else columns_by_name(found, columns)
+            if actual is None and self._numbers is not None and len(self._numbers.schema) > REMOTE_COLUMNS:
+                self._numbers = None
+            if self._numbers is None:
+                self.num_rows: int = self._reader.num_rows()
+            else:
+                _ = self._bytes  # open from now on: the file may be deleted before it is read
+                self.num_rows = self._numbers.num_rows
 
     @property
     def _reader(self) -> LanceFileReader:
@@ -135,7 +148,22 @@ class LanceFile:
         if opened is None:
             with _Damage(self.where):
                 self._opened = opened = self._store.open_reader(self._path, self._columns)
+        OPEN_FILES.use(self)
         return opened
+
+    @property
+    def _bytes(self) -> ReadAt:
+        """Reads without pylance. Only a file of this machine is kept open for them."""
+        read_at = self._read_at
+        if read_at is None:
+            self._read_at = read_at = self._store.reader(self._path)
+        if self._store.is_local:
+            OPEN_FILES.use(self)
+        return read_at
+
+    def close_for_now(self) -> None:
+        """Reads that have begun go on; the next one opens the file again."""
+        self._opened = self._read_at = None
 
     @cached_property
     def _described(self) -> tuple[pa.Schema, list[tuple[int, int]]]:
@@ -206,7 +234,7 @@ class LanceFile:
 
     def _take(self, rows: Sequence[int]) -> pa.Table:
         with _Damage(self.where):
-            if self._numbers is not None and self._bytes is not None:
+            if self._numbers is not None and self._store.is_local:
                 found = self._numbers.take(self._bytes, rows)
                 if found is not None:
                     return found
@@ -226,7 +254,23 @@ class LanceFile:
         _count(reads=1)
         if not 0 <= number < len(self._buffers):
             raise DamagedFile(f"{self.where} has {len(self._buffers)} global buffers, but no number {number}")
-        return self._from_copy_or_origin(lambda: self._store.read_range(self._path, *self._buffers[number]))
+        return self._from_copy_or_origin(lambda: self._read_buffer(number))
+
+    def _read_buffer(self, number: int) -> bytes:
+        """Those that follow a buffer are read with it from an object store, and kept until they are asked for."""
+        if (held := self._ahead.pop(number, None)) is not None:
+            return held
+        position, size = self._buffers[number]
+        near = [number]
+        for following, (start, length) in enumerate(self._buffers[number + 1 :], number + 1):
+            if self._store.is_local or not position + size <= start <= start + length <= position + AHEAD_BYTES:
+                break
+            near.append(following)
+            size = start + length - position
+        content = self._store.read_range(self._path, position, size)
+        places = {each: self._buffers[each][0] - position for each in near}
+        self._ahead |= {each: content[places[each] :][: self._buffers[each][1]] for each in near[1:]}
+        return content[: self._buffers[number][1]]
 
     @property
     def last_buffer(self) -> int:
@@ -251,9 +295,9 @@ class LanceFile:
             yield from results.to_batches()
 
     def _read_numbers(self, start: int, count: int) -> pa.Table | None:
-        if self._numbers is None or self._bytes is None:
+        if self._numbers is None:
             return None
-        return self._numbers.read(self._bytes, start, count)
+        return self._numbers.read(self._bytes, start, count, partial(request_all, self._store))
 
     def _results(self, start: int, count: int, batch_rows: int) -> ReaderResults:
         # pylance's reader refuses a second thread while it sets up a read; the results can be fetched concurrently.

@@ -15,32 +15,35 @@ Pages of any other layout are left to pylance.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from pennon.format.pb import lance_pb2 as pb
-
-# Reads bytes of a file: position and length.
-ReadAt = Callable[[int, int], bytes]
-Numbers = npt.NDArray[Any]
-Places = npt.NDArray[np.int64]
+from pennon.format.scattered_values import (
+    HEADER_BYTES,
+    PACKED_VALUES,
+    Chunks,
+    Numbers,
+    OtherLayout,
+    Places,
+    ReadAt,
+    ReadInto,
+    Scratch,
+    flat_values,
+    packed_places,
+    packed_values,
+    read_batches,
+)
 
 ALL_VALID = [1]
 PAGE_LAYOUT = "/lance.encodings21.PageLayout"
-PACKED_VALUES = 1024
-HEADER_BYTES = 8
-_BLOCK_ORDER = np.array([0, 4, 2, 6, 1, 5, 3, 7])
-
-
-class OtherLayout(Exception):
-    """A page that only pylance reads, or that is damaged, which pylance reports."""
 
 
 class NumberColumn:
@@ -69,6 +72,16 @@ class NumberColumn:
         """The values of few rows, in any order. Raises OtherLayout."""
         return b"".join([self.read(read_at, row, 1) for row in rows])
 
+    def gather(self, read_at: ReadAt, read_into: ReadInto, rows: Places, scratch: Scratch) -> Numbers:
+        """The values of many ascending rows, as unsigned numbers of their size. Raises OtherLayout."""
+        parts: list[Numbers] = []
+        edges = np.searchsorted(rows, self._starts).tolist()
+        for number, (low, high) in enumerate(pairwise(edges)):
+            if low < high:
+                page, offsets = self._page(number), rows[low:high] - self._starts[number]
+                parts += page.gather(read_at, read_into, offsets, scratch)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
     def _page(self, number: int) -> _Page:
         found = self._pages.get(number)
         if found is None:
@@ -82,6 +95,7 @@ class _Page:
         self._rows, self._item = page.length, item
         self._buffers = list(zip(page.buffer_offsets, page.buffer_sizes, strict=True))
         self._chunks: _Chunks | None = None
+        self._reading = Lock()
         if len(self._buffers) != (2 if self._layout.constant is None else 0) or (
             self._layout.rows is not None and self._layout.rows != self._rows
         ):
@@ -91,17 +105,34 @@ class _Page:
         layout, item = self._layout, self._item
         if layout.constant is not None:
             return layout.constant * count
-        chunks = self._chunks
-        if chunks is None:
-            words = read_at(*self._buffers[0])
-            self._chunks = chunks = _chunks(words, 4 if layout.large else 2, self._rows, self._buffers[1][1])
-        first, places, counts = chunks.holding(start, count)
+        first, places, counts = self._all_chunks(read_at).holding(start, count)
         base = places[0]
         content = read_at(self._buffers[1][0] + base, places[-1] - base)
         starts = [place - base for place in places[:-1]]
         decoded = (_unpacked if layout.packed else _flat)(content, starts, counts, item, layout.large)
         skipped = (start - first) * item
         return decoded[skipped : skipped + count * item]
+
+    def gather(self, read_at: ReadAt, read_into: ReadInto, rows: Places, scratch: Scratch) -> list[Numbers]:
+        layout, item = self._layout, self._item
+        if layout.constant is not None:
+            return [np.full(len(rows), np.frombuffer(layout.constant, f"<u{item}")[0])]
+        chunks = self._all_chunks(read_at).of_rows(rows)
+        decode = packed_values if layout.packed else flat_values
+        batches = read_batches(read_into, self._buffers[1][0], chunks, scratch)
+        return [decode(batch, item, layout.large) for batch in batches]
+
+    def _all_chunks(self, read_at: ReadAt) -> _Chunks:
+        chunks = self._chunks
+        if chunks is None:
+            with self._reading:  # threads that read other rows of the page wait for one request
+                chunks = self._chunks = self._chunks or self._read_chunks(read_at)
+        return chunks
+
+    def _read_chunks(self, read_at: ReadAt) -> _Chunks:
+        words = read_at(*self._buffers[0])
+        width, size = 4 if self._layout.large else 2, self._buffers[1][1]
+        return _chunks(words, width, self._rows, size, self._layout.packed)
 
 
 @dataclass(frozen=True)
@@ -118,6 +149,10 @@ class _Chunks(Protocol):
     def holding(self, start: int, count: int) -> tuple[int, list[int], list[int]]:
         """The chunks with some rows: the first row of the first, where each starts and the last ends, and the number of
         values of each."""
+        ...
+
+    def of_rows(self, rows: Places) -> Chunks:
+        """The chunks with some ascending rows."""
         ...
 
 
@@ -140,6 +175,16 @@ class _EqualChunks:
             places[-1], counts[-1] = self.end, self.rows - (high - 1) * self.values
         return low * self.values, places, counts
 
+    def of_rows(self, rows: Places) -> Chunks:
+        # Beyond the last full chunk, all rows are in the last one.
+        numbers = np.minimum(rows // self.values, self.number - 1)
+        chosen, firsts = _held(numbers)
+        starts, values = chosen * self.size, np.full(len(chosen), self.values)
+        ends = starts + self.size
+        if chosen[-1] == self.number - 1:
+            ends[-1], values[-1] = self.end, self.rows - (self.number - 1) * self.values
+        return Chunks(starts, ends, values, firsts, rows - numbers * self.values)
+
 
 @dataclass(frozen=True, eq=False)
 class _UnequalChunks:
@@ -154,8 +199,21 @@ class _UnequalChunks:
         firsts = self.firsts[low : high + 1]
         return int(firsts[0]), self.places[low : high + 1].tolist(), np.diff(firsts).tolist()
 
+    def of_rows(self, rows: Places) -> Chunks:
+        numbers = self.firsts.searchsorted(rows, "right") - 1
+        chosen, firsts = _held(numbers)
+        values = self.firsts[chosen + 1] - self.firsts[chosen]
+        return Chunks(self.places[chosen], self.places[chosen + 1], values, firsts, rows - self.firsts[numbers])
 
-def _chunks(words: bytes, width: int, rows: int, size: int) -> _Chunks:
+
+def _held(numbers: Places) -> tuple[Places, Places]:
+    """Each number of an ascending array once; and where its first is, with the end of the last."""
+    edges = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+    firsts = np.concatenate([[0], edges, [len(numbers)]])
+    return numbers[firsts[:-1]], firsts
+
+
+def _chunks(words: bytes, width: int, rows: int, size: int, packed: bool) -> _Chunks:
     number = len(words) // width
     if not number or len(words) % width or number > rows:
         raise OtherLayout("chunks that are not those of the page")
@@ -165,6 +223,7 @@ def _chunks(words: bytes, width: int, rows: int, size: int) -> _Chunks:
         before = number - 1
         found = _EqualChunks(each, values if before else rows, number, before * each + ending, rows)
         valid = before * found.values < rows and found.end <= size
+        valid = valid and (not packed or not before or values == PACKED_VALUES)
         # The last chunk may have any number of values, but no more than fit a chunk.
     else:
         numbers = np.frombuffer(words, f"<u{width}").astype(np.int64)
@@ -174,6 +233,7 @@ def _chunks(words: bytes, width: int, rows: int, size: int) -> _Chunks:
         firsts[-1] = rows
         found = _UnequalChunks(places, firsts)
         valid = firsts[-2] < rows and places[-1] <= size
+        valid = valid and (not packed or bool((np.diff(firsts[:-1]) == PACKED_VALUES).all()))
     if not valid:
         raise OtherLayout("chunks that are not those of the page")
     return found
@@ -235,10 +295,8 @@ def _unpacking(width: int, bits: int) -> tuple[Numbers, Numbers, Numbers, Number
     """For each value the word it starts in and the one that may have the rest, how far either is shifted, less one for
     the second; and the mask."""
     kind, lanes = np.dtype(f"<u{bits // 8}"), PACKED_VALUES // bits
-    row, lane = np.divmod(np.arange(PACKED_VALUES), lanes)
-    place = np.empty(PACKED_VALUES, dtype=np.intp)
-    place[_BLOCK_ORDER[row // 8] * 16 + (row % 8) * 128 + lane] = np.arange(PACKED_VALUES)
-    start, lane = row[place] * width, lane[place]
+    row, lane = packed_places(bits)
+    start = row * width
     word = start // bits
     right = (start % bits).astype(kind)
     words, following = word * lanes + lane, np.minimum(word + 1, width - 1) * lanes + lane

@@ -6,7 +6,7 @@ them, in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,13 +14,19 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from pennon.format.footer import FileEnd
-from pennon.format.mini_blocks import NumberColumn, OtherLayout, ReadAt
+from pennon.format.local_file import LocalFile
+from pennon.format.mini_blocks import NumberColumn
 from pennon.format.pb import lance_pb2 as pb
+from pennon.format.scattered_values import Numbers, OtherLayout, Places, ReadAt, Scratch
 
 # The first version with mini-blocks.
 OLDEST = (2, 1)
 # More rows are read by pylance, which decodes pages in several threads.
 MOST_READ, MOST_TAKEN = 1 << 15, 32
+
+# A function of a column, and what gives its results for each column.
+ReadColumn = Callable[[NumberColumn], bytes | Numbers]
+ForEach = Callable[[ReadColumn, Iterable[NumberColumn]], Iterable[bytes | Numbers]]
 
 EXTENSION = "ARROW:extension"
 _TYPES = {
@@ -53,11 +59,11 @@ class NumberFile:
     num_rows: int
     _columns: tuple[NumberColumn, ...]
 
-    def read(self, read_at: ReadAt, start: int, count: int) -> pa.Table | None:
-        """Neighboring rows."""
+    def read(self, read_at: ReadAt, start: int, count: int, each: ForEach = map) -> pa.Table | None:
+        """Neighboring rows. `each` may read several columns at once."""
         if not 0 < count <= MOST_READ or start < 0 or start + count > self.num_rows:
             return None
-        return self._table(count, lambda column: column.read(read_at, start, count))
+        return self._table(count, lambda column: column.read(read_at, start, count), each)
 
     def take(self, read_at: ReadAt, rows: Sequence[int]) -> pa.Table | None:
         """Few rows, in any order."""
@@ -65,11 +71,17 @@ class NumberFile:
             return None
         return self._table(len(rows), lambda column: column.take(read_at, rows))
 
-    def _table(self, count: int, read: Callable[[NumberColumn], bytes]) -> pa.Table | None:
+    def gather(self, file: LocalFile, rows: Places, scratch: Scratch) -> pa.Table | None:
+        """Many ascending rows."""
+        if not len(rows) or rows[0] < 0 or rows[-1] >= self.num_rows:
+            return None
+        return self._table(len(rows), lambda column: column.gather(file.read, file.read_into, rows, scratch))
+
+    def _table(self, count: int, read: ReadColumn, each: ForEach = map) -> pa.Table | None:
         arrays: list[pa.Array] = []
         try:
-            for column, kind in zip(self._columns, self.schema.types, strict=True):
-                arrays.append(pa.Array.from_buffers(kind, count, [None, pa.py_buffer(read(column))]))
+            for content, kind in zip(each(read, self._columns), self.schema.types, strict=True):
+                arrays.append(pa.Array.from_buffers(kind, count, [None, pa.py_buffer(content)]))
         except OtherLayout:
             return None
         return pa.Table.from_arrays(arrays, schema=self.schema)

@@ -55,7 +55,9 @@ def _not_opened(location: Location, version: int | None, error: Exception) -> Pe
     what = f"{f'version {version} of the table' if version else 'a Lance table'} at {location.shown}"
     problem = f"cannot open {what}: {first_line(error)}"
     if is_missing(error):
-        return TableNotFound(problem, "Check the address and the version")
+        if version:
+            return TableNotFound(f"there is no {what}", "Check the address and the version")
+        return TableNotFound(f"there is no Lance table at {location.shown}", "Check the address")
     failure = store_failure(error, what)
     if failure is not None:
         return failure

@@ -85,6 +85,17 @@ class RowSet:
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty(0, dtype=np.uint64)
 
+    def first(self, count: int) -> RowSet:
+        """The first rows in table order. Raises ValueError as `addresses` does."""
+        chosen: dict[int, BitMap | None] = {}
+        for fragment, offsets in sorted(self.by_fragment.items()):
+            if count <= 0:
+                break
+            listed = _listed(offsets)
+            chosen[fragment] = listed if len(listed) <= count else listed & BitMap(range(listed[count]))
+            count -= len(listed)
+        return RowSet(chosen)
+
     def pieces(self, rows: int) -> Iterator[RowSet]:
         """The same rows in table order, at most `rows` of them at a time. Raises ValueError as `addresses` does."""
         chosen: dict[int, BitMap | None] = {}

@@ -30,7 +30,7 @@ from pennon.format.fragment_reuse_file import check_external
 from pennon.format.fragments import Fragment
 from pennon.format.lance_file import LanceFile
 from pennon.format.manifest import Manifest
-from pennon.format.number_rows import NumberRows
+from pennon.format.number_rows import MOST_ROWS, NumberRows
 from pennon.format.opening import open_dataset
 from pennon.format.requests import request_all
 from pennon.format.row_ids import AddressOfId, RowIds, check_sequence, ids_of, read_row_ids
@@ -186,8 +186,21 @@ class RowReader:
         with self.reading_rows():
             return self._take(addresses, columns)
 
+    def take_numbers(self, rows: RowSet, columns: list[str] | None, limit: int | None = None) -> pa.Table | None:
+        """The first of any number of live rows, of top-level columns; None unless all columns hold numbers that can be
+        read without a scan."""
+        if self._numbers is None or not self._numbers.reads(columns):
+            return None
+        wanted = rows if limit is None else rows.first(limit)
+        # Addresses are listed only of as many rows as are read so.
+        return self._numbers.take(wanted.addresses(), columns) if len(wanted) <= MOST_ROWS else None
+
     def take_in_order(self, addresses: Addresses, columns: list[str]) -> pa.Table:
         """A few rows at live addresses in any order, possibly repeated, in the given order."""
+        if self._numbers is not None and self._numbers.reads(columns):
+            ascending, places = np.unique(addresses, return_inverse=True)
+            if (found := self._numbers.take(ascending, columns)) is not None:
+                return found.take(pa.array(places))
         if not self.manifest.has_stable_row_ids:
             with self.reading_rows():
                 return self._rows._take_rows(addresses.tolist(), columns=columns)  # pyright: ignore[reportPrivateUsage]
@@ -289,8 +302,8 @@ class RowReader:
 
     @cached_property
     def _numbers(self) -> NumberRows | None:
-        """None if files are elsewhere: pylance fetches several ranges of an object store at once."""
-        if not self.store.is_local or self.manifest.base_paths:
+        """None if files may be elsewhere."""
+        if self.manifest.base_paths:
             return None
         return NumberRows(self.store, self.manifest, self.schema)
 

@@ -18,7 +18,7 @@ from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonErro
 from pennon.format.disk_cache import DiskCache, disk_cache
 from pennon.format.failures import answering, first_line, store_failure
 from pennon.format.footer import FileEnd, check_footer
-from pennon.format.local_file import LocalFile, whole
+from pennon.format.local_file import OWN_READS, LocalFile, whole, write_whole
 from pennon.secrets import redact_address, redact_exception, register_secrets
 
 if TYPE_CHECKING:
@@ -60,6 +60,17 @@ class Location:
     @property
     def shown(self) -> str:
         return redact_address(self.uri)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """What distinguishes stores that have buckets of the same name, without credentials."""
+        return tuple(value for key, value in self.options if "endpoint" in key or "account_name" in key)
+
+    @property
+    def store_identity(self) -> tuple[str, ...]:
+        """Equal for tables in one store: the same scheme and bucket at the same endpoints."""
+        address = urlparse(self.uri)
+        return address.scheme, address.netloc, *self.endpoints
 
     def __repr__(self) -> str:
         return f"Location({self.shown!r})"
@@ -182,14 +193,19 @@ class Store:
     def reader(self, path: str) -> Callable[[int, int], bytes]:
         """Reads of a file by position and length: all of the bytes or DamagedFile. A local file stays open, and can be
         read when it is deleted, for as long as the result is kept."""
-        if self._root is None:
-            return partial(self._read_remote, path)
+        return partial(self._read_remote, path) if self._root is None else self.local_file(path).read
+
+    @_in_any_table
+    def local_file(self, path: str) -> LocalFile:
+        """An open file of this machine."""
         with self._using("read", path):
-            return LocalFile(self._base + path, self.describe(path)).read
+            return LocalFile(self._base + path, self.describe(path))
 
     def _read_remote(self, path: str, position: int, length: int) -> bytes:
         with self._using("read", path):
-            return whole(self._session.read_range(path, position, length), self.describe(path), position, length)
+            content = self._session.read_range(path, position, length)
+        OWN_READS.add(len(content))
+        return whole(content, self.describe(path), position, length)
 
     @_in_any_table
     def read(self, path: str) -> bytes:
@@ -205,10 +221,15 @@ class Store:
 
     def write(self, path: str, content: bytes) -> None:
         """A whole small file, where there was none."""
-        with answering(self.describe(path)), tempfile.TemporaryDirectory(prefix="pennon-") as scratch:
-            copy = Path(scratch) / "file"
-            copy.write_bytes(content)
-            self._session.upload_file(str(copy), self._own(path))
+        path = self._own(path)
+        with answering(self.describe(path)):
+            if self._root is not None:
+                write_whole(self._base + path, content)
+                return
+            with tempfile.TemporaryDirectory(prefix="pennon-") as scratch:
+                copy = Path(scratch) / "file"
+                copy.write_bytes(content)
+                self._session.upload_file(str(copy), path)
 
     def copy(self, source: str, target: str) -> int:
         """A file as it is, under another name where there was none; returns its size."""
@@ -271,9 +292,7 @@ class Store:
         cache = self.disk_cache
         if cache is None or not size_bytes or not path.startswith(INDEX_DIRECTORY):
             return None
-        # No credentials, but what distinguishes stores that have buckets of the same name.
-        where = [value for key, value in self.location.options if "endpoint" in key or "account_name" in key]
-        identity = "\0".join([self.location.shown.rstrip("/"), *where, path])
+        identity = "\0".join([self.location.shown.rstrip("/"), *self.location.endpoints, path])
         return cache.copy_of(identity, size_bytes, lambda copy: self._fetch(path, copy))
 
     def _fetch(self, path: str, copy: str) -> None:

@@ -70,9 +70,17 @@ class PointSearch:
 
     def begin(self, window: Window, opened: LanceFile) -> Iterator[pa.RecordBatch]:
         """Start to read the pages of a window."""
+        start, rows = self._rows(window, opened)
+        return opened.begin_batches(start, rows, window.batch_pages * self._lookup.batch_size)
+
+    def read(self, window: Window, opened: LanceFile) -> pa.Table:
+        """The pages of a window at once."""
+        return opened.read(*self._rows(window, opened))
+
+    def _rows(self, window: Window, opened: LanceFile) -> tuple[int, int]:
         size, first = self._lookup.batch_size, window.file.first_page
         start, stop = (window.start - first) * size, min((window.stop - first) * size, opened.num_rows)
-        return opened.begin_batches(start, stop - start, window.batch_pages * size)
+        return start, stop - start
 
     def finish(
         self, window: Window, opened: LanceFile, begun: Iterator[pa.RecordBatch]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,7 @@ from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, sorted_unique
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
-from pennon.format.requests import request_all
+from pennon.format.requests import request_ahead, request_all
 from pennon.format.row_set import RowSet
 from pennon.format.store import Store
 from pennon.index.arrays import Int64s, numbers_of
@@ -32,8 +31,9 @@ from pennon.index.value_order import SortedValues, is_sorted, same_value
 # Pages fetched by one read when a predicate needs many neighbors: 1 Mi rows at the default page size.
 READ_PAGES = 256
 
-# Reads of an object store that wait for their requests together, and the pages that these may hold.
-AHEAD_WINDOWS, AHEAD_PAGES = 32, 256
+# Pages of an object store that are read before they are needed, if they are neighbors: about `AHEAD` times as many are
+# held.
+AHEAD_PAGES = 8
 
 REMEDY = "Rebuild the index"
 NOTHING, NO_ROWS = Estimate(0, 0), RowSet.none()
@@ -112,8 +112,8 @@ class BTreeSegment:
         if query.condition.nulls:
             for _, page in self._pages(*self.lookup.pages_with_nulls()):
                 found.append(page.null_ids)
-        for start, stop in query.runs():
-            for number, page in self._pages(start, stop):
+        for pages in request_ahead(self._store, self._run, query.runs()):
+            for number, page in pages:
                 first = int(query.stops.searchsorted(number, "right"))
                 last = int(query.starts.searchsorted(number, "right"))
                 found += page.ids_within(query.bounds, first, last)
@@ -128,7 +128,8 @@ class BTreeSegment:
         windows = [window for file in self.lookup.files for window in search.windows(file, sizes.get(file.name))]
         # To open a file of an object store takes several requests, one after another.
         request_all(self._store, self._file, dict.fromkeys(window.file.name for window in windows))
-        for window, begun in self._read_ahead(search, windows):
+        pages = request_ahead(self._store, partial(self._begin, search), windows)
+        for window, begun in zip(windows, pages, strict=True):
             for positions, ids in search.finish(window, self._page_file(window.file), begun):
                 if self._reuse is not None:
                     ids, alive = self._reuse.remap(ids)
@@ -186,6 +187,11 @@ class BTreeSegment:
             found = (NO_PAGES, NO_PAGES) if outside else self.lookup.pages_with_values(bounds)
             self._last = last = _Query(condition, bounds, *found, outside)
         return last
+
+    def _run(self, run: tuple[int, int]) -> Iterator[tuple[int, Page]]:
+        """Neighboring pages: those of an object store are here when this returns, if they are few."""
+        pages = self._pages(*run)
+        return pages if self._store.is_local or run[1] - run[0] > AHEAD_PAGES else iter(list(pages))
 
     def _pages(self, start: int, stop: int) -> Iterator[tuple[int, Page]]:
         page = start
@@ -249,22 +255,13 @@ class BTreeSegment:
             self._files[name] = LanceFile(self._store, path, size)
         return self._files[name]
 
-    def _read_ahead(
-        self, search: PointSearch, windows: list[Window]
-    ) -> Iterator[tuple[Window, Iterator[pa.RecordBatch]]]:
-        """Windows whose reading has begun, in their order. Those of an object store wait for their requests together;
-        of all but the first, no more pages than `AHEAD_PAGES`."""
-        begun: deque[tuple[Window, Iterator[pa.RecordBatch]]] = deque()
-        pages = 0
-        for window in windows:
-            pages += window.stop - window.start
-            while begun and (self._store.is_local or len(begun) >= AHEAD_WINDOWS or pages > AHEAD_PAGES):
-                pages -= begun[0][0].stop - begun[0][0].start
-                yield begun.popleft()
-            opened = self._page_file(window.file)
-            self._check_types(opened.schema, opened.where)
-            begun.append((window, search.begin(window, opened)))
-        yield from begun
+    def _begin(self, search: PointSearch, window: Window) -> Iterator[pa.RecordBatch]:
+        """The pages of a window: those of an object store are here when this returns, if they are few."""
+        opened = self._page_file(window.file)
+        self._check_types(opened.schema, opened.where)
+        if self._store.is_local or window.stop - window.start > AHEAD_PAGES:
+            return search.begin(window, opened)
+        return iter(search.read(window, opened).to_batches())
 
     def _check_types(self, schema: pa.Schema, where: str) -> None:
         if schema.types[:2] != [self._type, pa.uint64()]:

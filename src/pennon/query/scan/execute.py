@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from pennon.errors import InvalidArgument, InvalidFilter, PennonError
+from pennon.format.failures import plain_line
 from pennon.format.rows import ADDRESS, ScannedRows
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import translate_panics, translate_read_errors
@@ -50,10 +51,8 @@ def scan(catalog: Catalog, request: ScanRequest) -> pa.Table:
             table = snapshot.scanner(rows, **options).to_table()
         return table.drop_columns(_only_sorted_by(request))
     answer = _answer(catalog, request)
-    if _few(answer, request):
-        columns = None if request.columns is None else list(request.columns)
-        taken = snapshot.take(answer.indexed.rows.addresses(), columns)
-        return taken.slice(0, request.limit) if request.limit is not None else taken
+    if (taken := _taken(snapshot, answer, request)) is not None:
+        return taken
     if not answer.scanned and not len(answer.indexed.rows):
         return _empty(catalog, request)
     node = parse(snapshot, request.filter)
@@ -148,11 +147,17 @@ def _parts(answer: Answer) -> list[tuple[ScannedRows, bool]]:
     return [(rows, exact) for rows, exact in parts if rows]
 
 
-def _few(answer: Answer, request: ScanRequest) -> bool:
-    part = answer.indexed
-    if not part.exact or answer.scanned or not request.is_plain or len(part.rows.by_fragment) > TAKE_FRAGMENTS:
-        return False
-    return 0 < len(part.rows) <= TAKE_LIMIT
+def _taken(snapshot: Snapshot, answer: Answer, request: ScanRequest) -> pa.Table | None:
+    """Rows that are fetched by address: few, or of columns of numbers; None if they are to be scanned."""
+    rows = answer.indexed.rows
+    if not answer.indexed.exact or answer.scanned or not request.is_plain or not rows.by_fragment:
+        return None
+    columns = None if request.columns is None else list(request.columns)
+    found = snapshot.take_numbers(rows, columns, request.limit)
+    if found is not None or len(rows.by_fragment) > TAKE_FRAGMENTS or not 0 < len(rows) <= TAKE_LIMIT:
+        return found
+    taken = snapshot.take(rows.addresses(), columns)
+    return taken.slice(0, request.limit) if request.limit is not None else taken
 
 
 def _empty(catalog: Catalog, request: ScanRequest) -> pa.Table:
@@ -213,7 +218,7 @@ def filter_errors(sql: str | None, expressions: tuple[tuple[str, str], ...] | No
         if (sql is None and expressions is None) or not mistaken:
             with translate_read_errors("the rows of the table"):
                 raise
-        line = text.splitlines()[0].partition(", /")[0]
+        line = plain_line(text.splitlines()[0].partition(", /")[0])
         if expressions is not None:
             where = f"the columns {dict(expressions)!r}" + (f" or the filter {sql!r}" if sql is not None else "")
             raise InvalidArgument(

@@ -15,10 +15,6 @@ from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeDetails
 
-TYPE_URL = "/lance.index.pb.VectorIndexDetails"
-# The part after the last slash of a type URL, in lower case. The second is pylance's older, always empty form.
-TYPE_NAMES = frozenset({"lance.index.pb.vectorindexdetails", "lance.table.vectorindexdetails"})
-
 _Message = pb.VectorIndexDetails
 _METRICS = {
     Metric.L2: _Message.L2,
@@ -74,22 +70,3 @@ class VectorDetails:
         kind = VectorKind(SubIndex.HNSW if hnsw else SubIndex.FLAT, QUANTIZERS[quantization])
         codes = kind.quantizer.read_details(message)
         return cls(kind, metric, *codes, hnsw, message.target_partition_size or None)
-
-
-def unknown_metric(value: bytes) -> str | None:
-    """The metric in the details, if Pennon does not support it."""
-    try:
-        code = _Message.FromString(value).metric
-    except DecodeError:
-        return None  # reported when they are read
-    if code in _METRICS.values():
-        return None
-    return _Message.Metric.Name(code).lower() if code in _Message.Metric.values() else f"number {code}"
-
-
-def has_graph(value: bytes) -> bool:
-    """Whether the details are those of an HNSW index, for any metric."""
-    try:
-        return _Message.FromString(value).HasField("hnsw")
-    except DecodeError:
-        return False

@@ -12,7 +12,7 @@ string per partition. Global buffers are numbered from 1; number 0 is a file's s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,14 +30,13 @@ from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Store
 from pennon.index.checksums import Digester
 from pennon.index.vector.files.checksums import DIGESTS_KEY, FileDigests
+from pennon.index.vector.files.recorded import AUXILIARY_FILE, INDEX_FILE, OLDER_LAYOUT
 from pennon.index.vector.ivf import Ivf, Layout, read_ivf, read_layout, write_ivf
 from pennon.index.vector.kinds import VECTOR_KINDS, SubIndex, VectorKind
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.quantizers.base import Columns, Quantizer
 from pennon.index.vector.vectors import to_lists, to_matrix
 
-INDEX_FILE = "index.idx"
-AUXILIARY_FILE = "auxiliary.idx"
 ROW_ID = "_rowid"
 
 INDEX_KEY, IVF_KEY = "lance:index", "lance:ivf"
@@ -49,9 +48,6 @@ IVF_BUFFER = 1
 
 # Containers before this version hold IVF_PQ in one file, in an older layout; pylance still writes it on request.
 FIRST_CONTAINER = (0, 3)
-OLDER_LAYOUT = (
-    f"its files have the older layout of vector indices, without {AUXILIARY_FILE}, which Pennon does not support"
-)
 
 FLAT_SCHEMA = pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)])
 
@@ -220,6 +216,23 @@ class VectorFiles:
 
     def read_partition(self, partition: int) -> Partition:
         rows = self.auxiliary.read(int(self.layout.offsets[partition]), int(self.layout.lengths[partition]))
+        return self._partition(partition, rows)
+
+    def read_partitions(self, partitions: Sequence[int]) -> list[Partition]:
+        """Several partitions by one read, in which pylance describes the pages once, and fetches what is needed of them
+        at once."""
+        order = sorted(partitions)
+        offsets, lengths = self.layout.offsets[order], self.layout.lengths[order]
+        wanted = [
+            np.arange(first, first + count) for first, count in zip(offsets.tolist(), lengths.tolist(), strict=True)
+        ]
+        rows = self.auxiliary.take(np.concatenate(wanted).tolist())
+        ends = np.cumsum(lengths).tolist()
+        parts = zip(order, [0, *ends], lengths.tolist(), strict=False)
+        read = {number: self._partition(number, rows.slice(start, count)) for number, start, count in parts}
+        return [read[number] for number in partitions]
+
+    def _partition(self, partition: int, rows: pa.Table) -> Partition:
         try:
             if self._auxiliary_digests is not None:
                 self._auxiliary_digests.check_runs(partition, [rows.num_rows], rows)

@@ -36,6 +36,8 @@ GRAPH_ROW_BYTES = 512
 
 # The number of threads that fetch partitions: an object store has a high latency but serves many requests at once.
 FETCHING_THREADS = 16
+# Partitions with up to this many rows in all are read from an object store by one call of pylance.
+FETCHED_ROWS = 1 << 17
 
 
 class VectorSegment:
@@ -113,10 +115,7 @@ class VectorSegment:
         if len(missing) == 1:
             found[missing[0]] = self.partition(numbers[missing[0]])
         elif missing:
-            with ThreadPoolExecutor(min(FETCHING_THREADS, len(missing))) as threads:
-                # The context holds the counter of reads.
-                tasks = [threads.submit(copy_context().run, self._read, numbers[at]) for at in missing]
-                stored = [task.result() for task in tasks]
+            stored = self._fetch([numbers[at] for at in missing])
             for at, partition in zip(missing, self._remapped(stored), strict=True):
                 self._cache.put((*self._key, numbers[at]), partition, partition.nbytes)
                 found[at] = partition
@@ -178,10 +177,22 @@ class VectorSegment:
         [loaded] = self._remapped([self._read(number)])
         return loaded, loaded.nbytes
 
-    def _read(self, number: int) -> SearchPartition:
+    def _fetch(self, numbers: Sequence[int]) -> list[SearchPartition]:
+        """Several partitions with their row ids as stored."""
+        rows = int(self.lengths[list(numbers)].sum())
+        together = not self._store.is_local and 0 < rows <= FETCHED_ROWS
+        read = self.files.read_partitions(numbers) if together else [None] * len(numbers)
+        with ThreadPoolExecutor(min(FETCHING_THREADS, len(numbers))) as threads:
+            # The context holds the counter of reads.
+            contexts = [copy_context() for _ in numbers]
+            parts = zip(contexts, numbers, read, strict=True)
+            tasks = [threads.submit(context.run, self._read, number, stored) for context, number, stored in parts]
+            return [task.result() for task in tasks]
+
+    def _read(self, number: int, stored: Partition | None = None) -> SearchPartition:
         """A partition with its row ids as stored."""
         files = self.files
-        stored = files.read_partition(number)
+        stored = files.read_partition(number) if stored is None else stored
         scorer = files.quantizer.scorer(stored.columns, files.ivf.centroids[number])
         graph = self._load_graph(number, stored) if files.kind.sub_index is SubIndex.HNSW else None
         return SearchPartition(stored.row_ids, None, scorer, graph)
