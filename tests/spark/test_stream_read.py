@@ -103,6 +103,24 @@ def test_the_whole_table_first(tmp_path: Path) -> None:
     assert drain(uri, at, starting_version="snapshot")[0] == [list(range(50, 60))]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("start", ["1", "latest", "snapshot"])
+def test_a_spark_that_does_not_tell_where_a_batch_starts(tmp_path: Path, start: str, restarts: bool) -> None:
+    """Up to 4.1 it asks for the newest position without the one that the batch starts at."""
+    uri = str(tmp_path / "t.lance")
+    append(uri, 0, 20)
+    stream = reader(uri, starting_version=start)
+    at, batches = stream.initialOffset(), list[list[int]]()
+    for more in (20, 30, 40):
+        end = stream.latestOffset()
+        batches.append([row["id"] for part in read(stream, at, end) for row in part])
+        append(uri, more, more + 10)
+        lance.dataset(uri).optimize.compact_files()
+        at, stream = end, reader(uri, starting_version=start) if restarts else stream
+    first = [] if start == "latest" else [*range(20)]
+    assert batches == [first, [*range(20, 30)], [*range(30, 40)]]
+
+
 def test_limits(tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
     append(uri, 0, 10)

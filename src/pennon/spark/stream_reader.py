@@ -50,7 +50,9 @@ class PennonStreamReader(DataSourceStreamReader, _AvailableNow):
         self.plan = plan
         self.options = options
         self._target: int | None = None  # the newest version for a query that reads what there is, and ends
-        self._known: dict[int, Added] = {}
+        # By version, and whether all of its rows are wanted: Spark up to 4.1 does not pass the start of a batch to
+        # `latestOffset`, which then takes it for the first.
+        self._known: dict[tuple[int, bool], Added] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802  Spark's name
         return {"start": self.options.starting_version}
@@ -131,15 +133,16 @@ class PennonStreamReader(DataSourceStreamReader, _AvailableNow):
 
     def _versions(self, first: Position, newest: int) -> Iterator[Added]:
         for version in range(first.version, newest + 1):
-            if version not in self._known:
+            key = version, version == first.snapshot
+            if key not in self._known:
                 if len(self._known) >= KEPT:
                     self._known.clear()
-                self._known[version] = self._added(version, first.snapshot)
-            yield self._known[version]
+                self._known[key] = self._added(*key)
+            yield self._known[key]
 
-    def _added(self, version: int, snapshot: int | None) -> Added:
+    def _added(self, version: int, whole: bool) -> Added:
         store = open_store(self.plan.pin.location)
-        if version == snapshot:
+        if whole:
             return all_rows(store, version)
         first = version == self.options.starting_version
         return added_rows(store, version, self.options.on_update, first=first)
