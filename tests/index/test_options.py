@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ import pytest
 
 import pennon
 from pennon.errors import IgnoredOptionWarning, InvalidArgument, UnknownIndexType
-from pennon.index.option_text import shared_options, types_text
+from pennon.index.option_text import options_text, shared_options, types_text
 from pennon.index.options import IndexOptions, option, options_of
 from pennon.index.registry import KINDS, index_options, index_types
 from pennon.index.vector.files.details import VectorDetails
@@ -18,6 +19,7 @@ from pennon.index.vector.hnsw.graph import HnswParams
 from pennon.index.vector.kinds import VECTOR_KINDS, SubIndex
 from pennon.index.vector.metric import Metric
 from pennon.index.vector.options import VECTOR_OPTIONS, recorded_options
+from pennon.table import option_help
 
 TYPES = index_types()
 
@@ -51,7 +53,17 @@ def test_a_type_is_public_documented_and_has_defaults(name: str) -> None:
 def test_names_of_kinds_are_those_of_their_options() -> None:
     for kind in KINDS:
         assert kind.names == tuple(kind.options)
+        assert list(kind.names) == [options.index_type for options in kind.options.values()]
     assert list(VECTOR_OPTIONS) == list(VECTOR_KINDS)
+
+
+def test_help_lists_the_options_of_all_types() -> None:
+    """The text is written beforehand, so that queries do not import all types."""
+    assert options_text(TYPES) + "\n" == option_help.OPTIONS, "run python -m tools.make_option_help"
+    for verb in (pennon.Table.create_index, pennon.Table.plan_index):
+        text = inspect.getdoc(verb) or ""
+        assert text.rstrip().endswith(option_help.OPTIONS.rstrip())
+        assert "Args:\n    column: " in text
 
 
 @pytest.mark.parametrize("name", VECTOR_KINDS)

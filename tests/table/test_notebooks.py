@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import pty
 import subprocess
@@ -97,6 +99,24 @@ def test_every_public_value_with_fields_is_shown_in_notebooks() -> None:
         if not getattr(value, "_is_protocol", False)  # whose classes are shown
     ]
     assert lacking == []
+
+
+def test_every_public_dataclass_is_shown_in_notebooks() -> None:
+    values = [getattr(pennon, name) for name in pennon.__all__]
+    plain = [value for value in values if isinstance(value, type) and dataclasses.is_dataclass(value)]
+    # Arguments that users pass as keywords.
+    internal = {"HybridOptions", "ScanOptions", "SearchOptions", "TextOptions"}
+    lacking = {value.__name__ for value in plain if not hasattr(value, "_repr_html_")}
+    assert lacking <= internal
+
+
+def test_options_segments_selections_and_figures_are_shown(table: pennon.Table) -> None:
+    assert "num sub vectors" in html_of(pennon.IvfPq(num_sub_vectors=4)).text
+    assert table.indices()[0].segments[0].uuid in html_of(table.indices()[0].segments[0]).text
+    assert HOSTILE in html_of(table.where(f"`{HOSTILE}` = 3")).text
+    figures = table.report_data()
+    assert HOSTILE in html_of(figures).text
+    assert json.loads(json.dumps(figures)) == figures
 
 
 def test_indices_print_as_a_table_and_are_a_list(table: pennon.Table) -> None:

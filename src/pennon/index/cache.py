@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from threading import Lock
 from typing import Any, TypeVar
 
-from pennon.display import Displayed
+from pennon.display import Displayed, DisplayedFields
 from pennon.format.disk_cache import DiskCacheStatistics
 from pennon.wording import human_bytes, plural
 
@@ -26,7 +26,7 @@ def capacity_from_environment() -> int:
 
 
 @dataclass
-class CacheUse:
+class CacheUse(DisplayedFields):
     """What one query found in the cache and what it added to it."""
 
     hits: int = 0

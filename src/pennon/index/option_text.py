@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pennon.index.options import IndexOptions, Option, options_of
 
 WIDTH = 110
 
 C = TypeVar("C", bound=IndexOptions)
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -86,16 +85,10 @@ def documented(cls: type[C]) -> type[C]:
     return cls
 
 
-def documents_options(types: Mapping[str, type[IndexOptions]]) -> Callable[[F], F]:
-    """The same function with the options of all index types in its docstring."""
+def options_text(types: Mapping[str, type[IndexOptions]]) -> str:
+    """The options of all index types, as a section of a docstring."""
     lines = [f"{each.name}: {each.help} [{each.constraints(types)}]" for each in shared_options(types)]
-
-    def with_options(function: F) -> F:
-        text = textwrap.indent(_section("Options by index type:", lines), " " * 8).lstrip()
-        function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n\n{' ' * 8}{text}\n{' ' * 8}"
-        return function
-
-    return with_options
+    return _section("Options by index type:", lines)
 
 
 def _section(title: str, entries: Iterable[str]) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import difflib
 import inspect
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache
+from importlib import import_module
 from types import NoneType
 from typing import Any, ClassVar, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from pennon.display import DisplayedFields
 from pennon.errors import IgnoredOptionWarning, InvalidArgument
 
 T = TypeVar("T")
@@ -54,7 +56,7 @@ def option(
 
 
 @dataclass(frozen=True, kw_only=True)
-class IndexOptions:
+class IndexOptions(DisplayedFields):
     """The options of one index type. Values are checked when an object is created: InvalidArgument if one has the wrong
     type, is out of bounds or contradicts another."""
 
@@ -155,6 +157,23 @@ def options_of(cls: type[IndexOptions]) -> tuple[Option, ...]:
 def by_type(*classes: type[C]) -> dict[str, type[C]]:
     """Options classes by the names of their index types."""
     return {cls.index_type: cls for cls in classes}
+
+
+class OptionsByType(Mapping[str, type[IndexOptions]]):
+    """Options classes by the names of their index types, like `by_type`. Their module is imported when one of them is
+    used: queries need none."""
+
+    def __init__(self, module: str, **classes: str) -> None:
+        self._module, self._classes = module, classes
+
+    def __getitem__(self, index_type: str) -> type[IndexOptions]:
+        return getattr(import_module(self._module), self._classes[index_type])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
 
 
 def either(values: Iterable[Any]) -> str:

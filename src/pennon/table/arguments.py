@@ -116,6 +116,8 @@ def address_of(uri: object) -> str:
         raise InvalidArgument(f"the address of a table is text or a path, not {_shown(uri)}", remedy)
     path = os.fspath(cast(str | os.PathLike[str], uri))
     check_texts(uri=path)
+    if not path:
+        raise InvalidArgument("the address of the table is empty", 'Write pennon.open("events.lance")')
     return path
 
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pennon.deferred import deferred
 from pennon.format.snapshot import Snapshot
-from pennon.index.option_text import documents_options
 from pennon.index.options import IndexOptions
-from pennon.index.registry import index_options, index_types
+from pennon.index.registry import index_options
 from pennon.jobs.results import IndexResult, UpdateResult
 from pennon.jobs.shared.budget import task_memory
 from pennon.query.filter.opaque_text import check_expression
 from pennon.query.filter.reading import FilterLike
 from pennon.table.arguments import bytes_of, check_flags, check_texts, condition_sql, ids_of
 from pennon.table.handle import TableHandle
+from pennon.table.option_help import documents_options
 from pennon.table.verbs import DEFAULT_TYPE, runs_jobs
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ else:
 
 
 class BuildVerbs(TableHandle):
-    @documents_options(index_types())
+    @documents_options
     def plan_index(
         self,
         column: str,
@@ -128,7 +128,7 @@ class BuildVerbs(TableHandle):
     ) -> IndexResult[BuildPlan] | BuildPlan: ...
 
     @runs_jobs("column", "index_type")
-    @documents_options(index_types())
+    @documents_options
     def create_index(
         self,
         column: str,

@@ -196,10 +196,13 @@ def _update_of(values: object, where: FilterLike | None, snapshot: Snapshot) -> 
         raise InvalidArgument(
             f"update takes SQL expressions by column, not {type(values).__name__}", 'Write {"price": "price * 1.1"}'
         )
-    given = cast(Mapping[str, str], values)
-    for name, expression in given.items():
-        check_texts(column=name, expression=expression)
+    for name, expression in cast(Mapping[str, object], values).items():
+        check_texts(column=name)
+        if not isinstance(expression, str):
+            problem = f"the new value of {name!r} must be SQL text, not {expression!r}"
+            raise InvalidArgument(problem, f'Write {{"{name}": "{expression}"}}')
         check_expression(expression)
+    given = cast(Mapping[str, str], values)
     return RowsUpdate.of(given, None if where is None else filter_text(where, snapshot.schema))
 
 

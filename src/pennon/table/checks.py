@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pennon.deferred import deferred
 from pennon.jobs.audit.report import RECALL_QUERIES, AuditReport
@@ -14,7 +14,7 @@ from pennon.table.verbs import runs_jobs
 
 if TYPE_CHECKING:
     from pennon.jobs.audit.audit import audit
-    from pennon.report.data import to_data
+    from pennon.report.data import ReportData, to_data
     from pennon.report.facts import collect
     from pennon.report.page import page
 else:
@@ -36,7 +36,7 @@ class CheckVerbs(TableHandle):
         """
         return page(collect(self._snapshot))
 
-    def report_data(self) -> dict[str, Any]:
+    def report_data(self) -> ReportData:
         """The figures of the report as values for JSON: `status` is good, warn or bad. Starts no Spark.
 
         Returns:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 import pyarrow as pa
 
 from pennon.deferred import deferred
+from pennon.display import DisplayedFields
 from pennon.engine import require_spark
 from pennon.errors import InvalidArgument
 from pennon.query.filter.reading import FilterLike, conjunction, filter_text
@@ -93,7 +94,7 @@ class FrameVerbs(QueryVerbs):
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(DisplayedFields):
     """Rows and columns of one version of a table, of which nothing is read until `dataframe` is called."""
 
     table: FrameVerbs

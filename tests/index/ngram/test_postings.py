@@ -20,14 +20,14 @@ from pennon.index.ngram.postings import DamagedPostings, Postings, join_postings
 from pennon.index.ngram.tokens import collect_postings, token_sets, tokens_of
 from tests.support.texts import random_texts
 
-TEXTS = random_texts(6000, seed=5)
+TEXTS = random_texts(2000, seed=5)  # pylance takes a millisecond for each
 
 
 @pytest.fixture(scope="module")
 def by_pylance(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, pa.Table]:
     """Texts with their addresses, and the index that pylance builds over them."""
     path = tmp_path_factory.mktemp("texts")
-    dataset = lance.write_dataset(pa.table({"s": TEXTS}), path, max_rows_per_file=2500)
+    dataset = lance.write_dataset(pa.table({"s": TEXTS}), path, max_rows_per_file=850)
     dataset.create_scalar_index("s", "NGRAM")
     [file] = Path(path).glob("_indices/*/*.lance")
     return dataset.scanner(with_row_address=True).to_table(), LanceFileReader(str(file)).read_all().to_table()
@@ -74,7 +74,7 @@ def test_lists_that_were_taken_apart_are_put_together_again(by_pylance: tuple[pa
     tokens, ids = whole.ids()
     shuffled = np.random.default_rng(2).permutation(len(ids))
     assert joined([Postings.of_ids(tokens[shuffled], ids[shuffled])]).equals(lists)
-    halves = [Postings.of_batch(whole.slice(a, b).to_batch()) for a, b in ((0, 5000), (3000, len(whole)))]
+    halves = [Postings.of_batch(whole.slice(a, b).to_batch()) for a, b in ((0, 2000), (1200, len(whole)))]
     assert joined(halves[::-1]).equals(lists)
 
 

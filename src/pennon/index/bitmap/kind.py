@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
+from pennon.deferred import deferred
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.row_set import RowSet
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
-from pennon.index.bitmap.files import BitmapFile
-from pennon.index.bitmap.options import Bitmap, LabelList
-from pennon.index.bitmap.row_map import EMPTY_MAP, Maps
-from pennon.index.bitmap.segment import BitmapSegment, LabelListSegment, is_null_test
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition, HasLabels
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import KindDefaults, Precision, Query
-from pennon.index.options import IndexOptions, by_type
+from pennon.index.options import IndexOptions, OptionsByType
 from pennon.index.value_order import is_orderable
+
+if TYPE_CHECKING:
+    from pennon.index.bitmap import row_map
+    from pennon.index.bitmap.files import BitmapFile
+    from pennon.index.bitmap.segment import BitmapSegment, LabelListSegment, is_null_test
+else:
+    row_map = deferred("pennon.index.bitmap.row_map")
+    BitmapSegment = deferred("pennon.index.bitmap.segment", "BitmapSegment")
+    LabelListSegment = deferred("pennon.index.bitmap.segment", "LabelListSegment")
+    is_null_test = deferred("pennon.index.bitmap.segment", "is_null_test")
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class BitmapKind(KindDefaults):
     """The BITMAP kind, and the common parts of both."""
 
     queries: frozenset[Query] = frozenset({Query.FILTER})
-    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(Bitmap)
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = OptionsByType("pennon.index.bitmap.options", BITMAP="Bitmap")
     names: tuple[str, ...] = tuple(options)
     type_url: str = "/lance.table.BitmapIndexDetails"
     type_names: frozenset[str] = frozenset({"lance.table.bitmapindexdetails", "lance.index.pb.bitmapindexdetails"})
@@ -54,9 +61,9 @@ class BitmapKind(KindDefaults):
         """The keys of values: the values themselves, or the elements of all lists, one list after another."""
         return values
 
-    def list_nulls(self, file: BitmapFile) -> Maps:
+    def list_nulls(self, file: BitmapFile) -> row_map.Maps:
         """The rows whose list is NULL. Raises DamagedFile if an index of lists does not record them."""
-        return Maps.of_bytes(EMPTY_MAP)
+        return row_map.Maps.of_bytes(row_map.EMPTY_MAP)
 
     def open(
         self,
@@ -74,7 +81,9 @@ class BitmapKind(KindDefaults):
 class LabelListKind(BitmapKind):
     """Version 1 records which lists are NULL; without it, answers to negations would be wrong."""
 
-    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(LabelList)
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = OptionsByType(
+        "pennon.index.bitmap.options", LABEL_LIST="LabelList"
+    )
     names: tuple[str, ...] = tuple(options)
     type_url: str = "/lance.table.LabelListIndexDetails"
     type_names: frozenset[str] = frozenset(
@@ -100,7 +109,7 @@ class LabelListKind(BitmapKind):
     def elements(self, values: pa.Array) -> pa.Array:
         return values.flatten()
 
-    def list_nulls(self, file: BitmapFile) -> Maps:
+    def list_nulls(self, file: BitmapFile) -> row_map.Maps:
         return file.read_list_nulls()
 
     def open(

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
 
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
+from pennon.deferred import deferred
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
-from pennon.index.btree.options import BTree
-from pennon.index.btree.segment import BTreeSegment
 from pennon.index.btree.segment_uuid import fragments_below
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import KindDefaults, Precision, Query
-from pennon.index.options import IndexOptions, by_type
+from pennon.index.options import IndexOptions, OptionsByType
 from pennon.index.value_order import is_orderable
+
+if TYPE_CHECKING:
+    from pennon.index.btree.segment import BTreeSegment
+else:
+    BTreeSegment = deferred("pennon.index.btree.segment", "BTreeSegment")
 
 # The index version of trees on tables with stable row ids. They hold addresses there, too.
 ADDRESSES_DESPITE_STABLE_IDS = 1
@@ -30,7 +34,7 @@ ADDRESSES_DESPITE_STABLE_IDS = 1
 @dataclass(frozen=True)
 class BTreeKind(KindDefaults):
     queries: frozenset[Query] = frozenset({Query.FILTER})
-    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(BTree)
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = OptionsByType("pennon.index.btree.options", BTREE="BTree")
     names: tuple[str, ...] = tuple(options)
     type_url: str = "/lance.table.BTreeIndexDetails"
     type_names: frozenset[str] = frozenset({"lance.table.btreeindexdetails", "lance.index.pb.btreeindexdetails"})

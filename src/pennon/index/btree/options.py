@@ -22,15 +22,15 @@ class BTree(IndexOptions):
 
     ranges: int | None = option(
         None,
-        "Number of ranges, and so of page files, that the values are cut into.",
-        unset="chosen by the rows, the cores and the memory of a task",
+        "Number of value ranges. Each range has its own page file.",
+        unset="chosen from the number of rows, the cores and the task memory",
         at_least=1,
     )
     rows_per_range: int | None = option(
-        None, "Rows of a range. Use it in place of ranges.", unset="follows from ranges", at_least=1
+        None, "Rows per range, instead of ranges.", unset="follows from ranges", at_least=1
     )
     batch_size: int = option(
-        DEFAULT_BATCH_SIZE, "Rows of a page, the least that a lookup reads.", at_least=1, at_most=MAX_BATCH_SIZE
+        DEFAULT_BATCH_SIZE, "Rows per page, the smallest unit that a lookup reads.", at_least=1, at_most=MAX_BATCH_SIZE
     )
 
     def check(self) -> None:

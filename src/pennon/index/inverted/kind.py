@@ -17,9 +17,8 @@ from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.inverted.analysis.column_types import supports_type
 from pennon.index.inverted.analysis.params import TYPE_URL, TextParams
-from pennon.index.inverted.options import Inverted
 from pennon.index.kind import KindDefaults, Query
-from pennon.index.options import IndexOptions, by_type
+from pennon.index.options import IndexOptions, OptionsByType
 
 # Imported where they are used: their kernels take seconds to load, and every query imports this module.
 if TYPE_CHECKING:
@@ -36,7 +35,9 @@ class InvertedKind(KindDefaults):
     """Documents are named by row id: by address, or by stable row id on tables that have them."""
 
     queries: frozenset[Query] = frozenset({Query.TEXT})
-    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(Inverted)
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = OptionsByType(
+        "pennon.index.inverted.options", INVERTED="Inverted"
+    )
     names: tuple[str, ...] = tuple(options)
     type_url: str = TYPE_URL
     type_names: frozenset[str] = frozenset({"lance.table.invertedindexdetails", "lance.index.pb.invertedindexdetails"})

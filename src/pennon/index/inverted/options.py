@@ -23,28 +23,26 @@ class Inverted(IndexOptions):
 
     base_tokenizer: str = option(
         "simple",
-        "What a text is cut into: simple, runs of letters and digits; whitespace, what is between spaces; raw, the"
-        " whole text; ngram, all sequences of some characters.",
+        "How text is split into tokens: simple, at everything but letters and digits; whitespace, at spaces; raw, not"
+        " at all; ngram, into all sequences of a few characters.",
     )
-    language: str = option("English", "The language of stems and stop words.", choices=LANGUAGES)
-    with_position: bool = option(False, "Whether places of words are stored, which phrase queries need.")
-    max_token_length: int | None = option(
-        40, "Words of this many bytes or more are left out.", unset="no limit", at_least=1
-    )
-    lower_case: bool = option(True, "Whether upper and lower case are the same.")
+    language: str = option("English", "Language of the stemmer and the stop words.", choices=LANGUAGES)
+    with_position: bool = option(False, "Whether to store the positions of words, which phrase queries need.")
+    max_token_length: int | None = option(40, "Omit words of this many bytes or more.", unset="no limit", at_least=1)
+    lower_case: bool = option(True, "Whether to ignore case.")
     stem: bool | None = option(
-        None, "Whether words are reduced to their stems.", unset="True, but False for the tokenizer ngram"
+        None, "Whether to reduce words to their stems.", unset="True, but False for the tokenizer ngram"
     )
     remove_stop_words: bool | None = option(
-        None, "Whether very common words are left out.", unset="True, but False for the tokenizer ngram"
+        None, "Whether to omit very common words.", unset="True, but False for the tokenizer ngram"
     )
     custom_stop_words: tuple[str, ...] | None = option(
-        None, "Words to leave out in place of those of the language.", unset="those of the language"
+        None, "Stop words to use instead of those of the language.", unset="those of the language"
     )
-    ascii_folding: bool = option(True, "Whether letters with accents are the same as those without.")
-    min_ngram_length: int = option(3, "Characters of the shortest sequences of the tokenizer ngram.", at_least=1)
-    max_ngram_length: int = option(3, "Characters of the longest sequences of the tokenizer ngram.", at_least=1)
-    prefix_only: bool = option(False, "Whether the tokenizer ngram takes sequences at the start of a text only.")
+    ascii_folding: bool = option(True, "Whether to ignore accents.")
+    min_ngram_length: int = option(3, "Minimum length of the sequences of the tokenizer ngram.", at_least=1)
+    max_ngram_length: int = option(3, "Maximum length of the sequences of the tokenizer ngram.", at_least=1)
+    prefix_only: bool = option(False, "Whether the tokenizer ngram returns only sequences at the start of a text.")
 
     def check(self) -> None:
         _ = self.params

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from pennon.deferred import deferred
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.snapshot import Snapshot
@@ -15,16 +16,21 @@ from pennon.index.cache import ByteCache
 from pennon.index.conditions import Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import KindDefaults, Precision, Query
-from pennon.index.ngram.lookups import tokens_to_look_up
-from pennon.index.ngram.options import NGram
-from pennon.index.ngram.segment import NGramSegment
-from pennon.index.ngram.tokens import is_text
-from pennon.index.options import IndexOptions, by_type
+from pennon.index.options import IndexOptions, OptionsByType
+
+if TYPE_CHECKING:
+    from pennon.index.ngram.lookups import tokens_to_look_up
+    from pennon.index.ngram.segment import NGramSegment
+    from pennon.index.ngram.tokens import is_text
+else:
+    tokens_to_look_up = deferred("pennon.index.ngram.lookups", "tokens_to_look_up")
+    NGramSegment = deferred("pennon.index.ngram.segment", "NGramSegment")
+    is_text = deferred("pennon.index.ngram.tokens", "is_text")
 
 
 @dataclass(frozen=True)
 class NGramKind(KindDefaults):
-    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(NGram)
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = OptionsByType("pennon.index.ngram.options", NGRAM="NGram")
     names: tuple[str, ...] = tuple(options)
     queries: frozenset[Query] = frozenset({Query.FILTER})
     type_url: str = "/lance.table.NGramIndexDetails"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from pennon.deferred import deferred
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
 from pennon.format.segment_contents import CONTENTS_FILE
@@ -16,15 +17,19 @@ from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition, MeetsBox
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import KindDefaults, Precision, Query
-from pennon.index.options import IndexOptions, by_type
-from pennon.index.rtree.geometries import has_boxes
-from pennon.index.rtree.options import RTree
-from pennon.index.rtree.segment import RTreeSegment
+from pennon.index.options import IndexOptions, OptionsByType
+
+if TYPE_CHECKING:
+    from pennon.index.rtree.geometries import has_boxes
+    from pennon.index.rtree.segment import RTreeSegment
+else:
+    has_boxes = deferred("pennon.index.rtree.geometries", "has_boxes")
+    RTreeSegment = deferred("pennon.index.rtree.segment", "RTreeSegment")
 
 
 @dataclass(frozen=True)
 class RTreeKind(KindDefaults):
-    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(RTree)
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = OptionsByType("pennon.index.rtree.options", RTREE="RTree")
     names: tuple[str, ...] = tuple(options)
     queries: frozenset[Query] = frozenset({Query.FILTER})
     type_url: str = "/lance.index.pb.RTreeIndexDetails"

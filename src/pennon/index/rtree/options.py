@@ -20,5 +20,5 @@ class RTree(IndexOptions):
     index_type: ClassVar[str] = "RTREE"
 
     page_size: int = option(
-        DEFAULT_PAGE_SIZE, "Boxes of a page, the least that a search reads.", at_least=2, at_most=MAX_PAGE_SIZE
+        DEFAULT_PAGE_SIZE, "Boxes per page, the smallest unit that a search reads.", at_least=2, at_most=MAX_PAGE_SIZE
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from pennon.deferred import deferred
 from pennon.errors import PennonError, StoreUnavailable
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
@@ -15,20 +16,44 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import KindDefaults, Query
-from pennon.index.options import IndexOptions
-from pennon.index.vector.files.details import TYPE_NAMES, TYPE_URL, VectorDetails, has_graph, unknown_metric
-from pennon.index.vector.files.storage import AUXILIARY_FILE, INDEX_FILE, OLDER_LAYOUT, read_kind
-from pennon.index.vector.kinds import SubIndex, VectorKind
-from pennon.index.vector.metric import Metric
-from pennon.index.vector.options import VECTOR_OPTIONS
-from pennon.index.vector.search.segment import VectorSegment
+from pennon.index.options import IndexOptions, OptionsByType
+from pennon.index.vector.files.recorded import (
+    AUXILIARY_FILE,
+    INDEX_FILE,
+    OLDER_LAYOUT,
+    TYPE_NAMES,
+    TYPE_URL,
+    has_graph,
+    unknown_metric,
+)
 from pennon.index.vector.vectors import is_vector_type
+
+if TYPE_CHECKING:
+    from pennon.index.vector.files.details import VectorDetails
+    from pennon.index.vector.files.storage import read_kind
+    from pennon.index.vector.kinds import SubIndex, VectorKind
+    from pennon.index.vector.metric import Metric
+    from pennon.index.vector.search.segment import VectorSegment
+else:
+    VectorDetails = deferred("pennon.index.vector.files.details", "VectorDetails")
+    read_kind = deferred("pennon.index.vector.files.storage", "read_kind")
+    SubIndex = deferred("pennon.index.vector.kinds", "SubIndex")
+    VectorSegment = deferred("pennon.index.vector.search.segment", "VectorSegment")
 
 
 @dataclass(frozen=True)
 class VectorFamily(KindDefaults):
     queries: frozenset[Query] = frozenset({Query.NEAREST})
-    options: ClassVar[Mapping[str, type[IndexOptions]]] = VECTOR_OPTIONS
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = OptionsByType(
+        "pennon.index.vector.options",
+        IVF_FLAT="IvfFlat",
+        IVF_PQ="IvfPq",
+        IVF_SQ="IvfSq",
+        IVF_RQ="IvfRq",
+        IVF_HNSW_FLAT="IvfHnswFlat",
+        IVF_HNSW_PQ="IvfHnswPq",
+        IVF_HNSW_SQ="IvfHnswSq",
+    )
     names: tuple[str, ...] = tuple(options)
     type_url: str = TYPE_URL
     type_names: frozenset[str] = TYPE_NAMES

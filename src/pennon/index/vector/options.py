@@ -28,29 +28,29 @@ class IvfOptions(IndexOptions):
 
     metric: str | None = option(
         None,
-        "How distances are measured: l2, cosine or dot, or hamming for vectors of uint8.",
-        unset="l2, for uint8 hamming; with fragment_ids that of the index which the segment joins",
+        "Distance metric: l2, cosine or dot, or hamming for vectors of uint8.",
+        unset="l2, or hamming for uint8; with fragment_ids, the metric of the index that the segment joins",
     )
     num_partitions: int | None = option(
         None,
         "Number of IVF partitions.",
-        unset="the square root of the rows",
+        unset="the square root of the number of rows",
         at_least=1,
         at_most=MAX_PARTITIONS,
     )
     target_partition_size: int | None = option(
         None,
-        "Rows of a partition, from which num_partitions follows. Has no effect together with num_partitions.",
+        "Rows per partition, to choose num_partitions. Ignored if num_partitions is given.",
         unset="follows from num_partitions",
         at_least=1,
     )
-    sample_rate: int = option(256, "Vectors for each partition that k-means is trained on.", at_least=1)
+    sample_rate: int = option(256, "Number of training vectors per partition for k-means.", at_least=1)
     max_iters: int = option(
-        50, "Maximum number of iterations of k-means, which stops earlier if they no longer help.", at_least=1
+        50, "Maximum number of k-means iterations. Training stops earlier if it has converged.", at_least=1
     )
-    seed: int = option(0, "Seed of the sample and of training: equal seeds give equal indices.", at_least=0)
+    seed: int = option(0, "Seed of sampling and training. Equal seeds give equal indices.", at_least=0)
     ivf_centroids: Any = option(
-        None, "Centroids to use in place of trained ones, [num_partitions, dimension] floats.", unset="trained"
+        None, "Centroids to use instead of trained ones, [num_partitions, dimension] floats.", unset="trained"
     )
 
     @property
@@ -92,14 +92,14 @@ class IvfOptions(IndexOptions):
 class PqOptions(IvfOptions):
     num_sub_vectors: int | None = option(
         None,
-        "Number of sub-vectors, each coded by one codeword. Must divide the dimension, and be even with 4 bits.",
-        unset="sub-vectors of 16 dimensions, or of 8, 4, 2 or 1 where 16 does not divide",
+        "Number of sub-vectors, each encoded as one codeword. Must divide the dimension, and be even with 4 bits.",
+        unset="sub-vectors of 16 dimensions, or of 8, 4, 2 or 1 if 16 does not divide the dimension",
         at_least=1,
     )
-    num_bits: int | None = option(None, "Bits of a code item.", unset=f"{DEFAULT_PQ_BITS}", choices=PQ_BITS)
+    num_bits: int | None = option(None, "Bits per code.", unset=f"{DEFAULT_PQ_BITS}", choices=PQ_BITS)
     pq_codebook: Any = option(
         None,
-        "Codewords to use in place of trained ones, [num_sub_vectors, 2^num_bits, dimension / num_sub_vectors] floats."
+        "Codewords to use instead of trained ones, [num_sub_vectors, 2^num_bits, dimension / num_sub_vectors] floats."
         " Needs ivf_centroids.",
         unset="trained",
     )
@@ -111,7 +111,7 @@ class PqOptions(IvfOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SqOptions(IvfOptions):
-    num_bits: int = option(SQ_BITS, "Bits of a code item.", choices=(SQ_BITS,))
+    num_bits: int = option(SQ_BITS, "Bits per code.", choices=(SQ_BITS,))
 
     @property
     def codes(self) -> CodeOptions:
@@ -120,7 +120,7 @@ class SqOptions(IvfOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RqOptions(IvfOptions):
-    num_bits: int = option(DEFAULT_RQ_BITS, "Bits of a code item.", at_least=1, at_most=MAX_RQ_BITS)
+    num_bits: int = option(DEFAULT_RQ_BITS, "Bits per code.", at_least=1, at_most=MAX_RQ_BITS)
 
     @property
     def codes(self) -> CodeOptions:
@@ -129,11 +129,13 @@ class RqOptions(IvfOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class HnswOptions(IvfOptions):
-    m: int = option(HnswParams.m, "Neighbors that a node of a graph is linked to; up to 2m on level 0.", at_least=MIN_M)
+    m: int = option(HnswParams.m, "Links per node of the graph; up to 2m on level 0.", at_least=MIN_M)
     ef_construction: int = option(
-        HnswParams.ef_construction, "Candidates that the neighbors of a node are chosen from; at least m.", at_least=1
+        HnswParams.ef_construction,
+        "Number of candidates from which the links of a node are chosen; at least m.",
+        at_least=1,
     )
-    max_level: int = option(HnswParams.max_level, "Maximum number of levels of a graph.", at_least=1)
+    max_level: int = option(HnswParams.max_level, "Maximum number of levels of the graph.", at_least=1)
 
     @property
     def graph(self) -> HnswParams:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from pyroaring import BitMap
 
+from pennon.deferred import deferred
 from pennon.errors import DamagedFile
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.schema import Column
@@ -18,15 +19,29 @@ from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import KindDefaults, Precision, Query
-from pennon.index.options import IndexOptions, by_type
-from pennon.index.zones.bloom import can_filter
-from pennon.index.zones.bounds import has_bounds
-from pennon.index.zones.details import ZoneMapDetails
-from pennon.index.zones.files import BLOOM_FILE, open_bloom_file, read_bloom_zones
-from pennon.index.zones.layouts import BloomLayout, ZoneLayout, ZoneMapLayout
-from pennon.index.zones.options import BloomFilter, ZoneMap
-from pennon.index.zones.points import points_of
-from pennon.index.zones.segment import BloomFilterSegment, ZoneMapSegment, ZoneSegment
+from pennon.index.options import IndexOptions, OptionsByType
+
+if TYPE_CHECKING:
+    from pennon.index.zones import files
+    from pennon.index.zones.bloom import can_filter
+    from pennon.index.zones.bounds import has_bounds
+    from pennon.index.zones.details import ZoneMapDetails
+    from pennon.index.zones.layouts import BloomLayout, ZoneLayout, ZoneMapLayout
+    from pennon.index.zones.options import BloomFilter, ZoneMap
+    from pennon.index.zones.points import points_of
+    from pennon.index.zones.segment import BloomFilterSegment, ZoneMapSegment, ZoneSegment
+else:
+    files = deferred("pennon.index.zones.files")
+    can_filter = deferred("pennon.index.zones.bloom", "can_filter")
+    has_bounds = deferred("pennon.index.zones.bounds", "has_bounds")
+    ZoneMapDetails = deferred("pennon.index.zones.details", "ZoneMapDetails")
+    BloomLayout = deferred("pennon.index.zones.layouts", "BloomLayout")
+    ZoneMapLayout = deferred("pennon.index.zones.layouts", "ZoneMapLayout")
+    BloomFilter = deferred("pennon.index.zones.options", "BloomFilter")
+    ZoneMap = deferred("pennon.index.zones.options", "ZoneMap")
+    points_of = deferred("pennon.index.zones.points", "points_of")
+    BloomFilterSegment = deferred("pennon.index.zones.segment", "BloomFilterSegment")
+    ZoneMapSegment = deferred("pennon.index.zones.segment", "ZoneMapSegment")
 
 
 @dataclass(frozen=True)
@@ -85,7 +100,7 @@ class ZonesKind(KindDefaults, ABC):
 
 @dataclass(frozen=True)
 class ZoneMapKind(ZonesKind):
-    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(ZoneMap)
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = OptionsByType("pennon.index.zones.options", ZONEMAP="ZoneMap")
     names: tuple[str, ...] = tuple(options)
     type_url: str = "/lance.table.ZoneMapIndexDetails"
     type_names: frozenset[str] = frozenset({"lance.table.zonemapindexdetails", "lance.index.pb.zonemapindexdetails"})
@@ -130,7 +145,9 @@ class ZoneMapKind(ZonesKind):
 
 @dataclass(frozen=True)
 class BloomFilterKind(ZonesKind):
-    options: ClassVar[Mapping[str, type[IndexOptions]]] = by_type(BloomFilter)
+    options: ClassVar[Mapping[str, type[IndexOptions]]] = OptionsByType(
+        "pennon.index.zones.options", BLOOMFILTER="BloomFilter"
+    )
     names: tuple[str, ...] = tuple(options)
     type_url: str = "/lance.index.pb.BloomFilterIndexDetails"
     type_names: frozenset[str] = frozenset(
@@ -146,9 +163,9 @@ class BloomFilterKind(ZonesKind):
         return BloomLayout(options.number_of_items, options.probability) if given else BloomLayout()
 
     def layout_of(self, snapshot: Snapshot, segment: IndexSegment) -> BloomLayout:
-        path, size = f"{segment.directory}/{BLOOM_FILE}", segment.file_sizes.get(BLOOM_FILE)
+        path, size = f"{segment.directory}/{files.BLOOM_FILE}", segment.file_sizes.get(files.BLOOM_FILE)
         try:
-            found = read_bloom_zones(open_bloom_file(snapshot.store, path, size, filters=False))
+            found = files.read_bloom_zones(files.open_bloom_file(snapshot.store, path, size, filters=False))
         except DamagedFile:
             return BloomLayout()
         return BloomLayout(found.items, found.probability)

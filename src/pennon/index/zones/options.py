@@ -25,7 +25,7 @@ class ZoneMap(IndexOptions):
 
     rows_per_zone: int = option(
         DEFAULT_ROWS_PER_ZONE,
-        "Rows of a zone, which are read together. Fewer rows make more, and more selective, zones.",
+        "Rows per zone, which are read together. Smaller zones are more selective, but there are more of them.",
         at_least=1,
         at_most=MOST_ROWS,
     )
@@ -40,13 +40,13 @@ class BloomFilter(IndexOptions):
 
     number_of_items: int = option(
         DEFAULT_ITEMS,
-        "Rows of a zone, each of which has a filter. Zones are read as a whole.",
+        "Rows per zone. Each zone has a filter and is read as a whole.",
         at_least=1,
         at_most=MOST_ITEMS,
     )
     probability: float = option(
         DEFAULT_PROBABILITY,
-        "How often a zone without a value is read all the same, where all its values differ. Above 0 and below 1.",
+        "False positive rate for zones of distinct values, above 0 and below 1.",
     )
 
     def check(self) -> None:
