@@ -15,6 +15,7 @@ from bench import (
     build,
     growth,
     knn_join,
+    large,
     limits,
     lookup,
     lookup_join,
@@ -27,6 +28,7 @@ from bench import (
     text_build,
     text_search,
     upsert,
+    vector_assignment,
     vector_build,
     vector_filters,
     vector_memory,
@@ -46,6 +48,7 @@ QUICK: dict[str, Callable[[], None]] = {
 LONG: dict[str, Callable[[], None]] = {"build_large": lambda: build.build_int64((100_000_000,))}
 VECTORS: dict[str, Callable[[Choice], None]] = {
     "vector-build": vector_build.vector_build,
+    "vector-assignment": vector_assignment.vector_assignment,
     "vector-search": vector_search.vector_search,
     "vector-filters": vector_filters.vector_filters,
     "vector-recall": vector_recall.vector_recall,
@@ -63,6 +66,8 @@ VECTORS: dict[str, Callable[[Choice], None]] = {
     "latency": maintenance.latency,
     "reuse": maintenance.reuse,
     "btree-memory": btree_memory.btree_memory,
+    "seed-003": large.seed_003,
+    "billion": large.billion,
     "growth": growth.growth,
     "limits": limits.limits,
     "text-build": text_build.text_build,

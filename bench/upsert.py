@@ -24,8 +24,8 @@ from bench.timing import TURNS, Timing, interleaved
 from pennon.engine import SparkEngine
 
 ROWS = 10_000_000
-# Shares of the rows of the table: 100, 10,000 and 100,000 of 10 million.
-SHARES = (100_000, 1_000, 100)
+# Shares of the rows of the table: 100 to 100,000 of 10 million.
+SHARES = (100_000, 10_000, 1_000, 100)
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.int32()), ("amount", pa.float64()), ("name", pa.string())])
 FRAGMENTS = 100
 NAME_BYTES = 176
@@ -39,6 +39,7 @@ HEADER = (
     "Spark's join s",
     "merge_insert s",
     "merge s",
+    "merge of an Arrow table s",
     "times the join",
     "read by merge",
 )
@@ -64,7 +65,8 @@ def upsert(choice: Choice) -> None:
         work: dict[str, Callable[[], object]] = {
             "joined": lambda source=source: _run(_joined(uri, source)),
             "merge_insert": lambda source=source: _merge_insert(_restored(uri, version), source),
-            "merged": lambda source=source: _merged(_restored(uri, version), source),
+            "merged": lambda source=source: _merged(_restored(uri, version), _frame(source)),
+            "held": lambda source=source: _merged(_restored(uri, version), pq.read_table(source)),
         }
         _check(uri, version, source, done.rows_updated)
         taken = interleaved(work, turns)
@@ -76,8 +78,9 @@ def upsert(choice: Choice) -> None:
         "upsert",
         f"Upsert, {rows:,} rows in {FRAGMENTS} fragments, a B-tree on the key",
         [Grid(HEADER, grid, f"{turns} turns")],
-        note=f"One row in {NEW} is new. `merge` and `merge_insert` include a commit that restores the table. Spark's "
-        "join reads the table through Pennon's data source, replaces rows by those of the source, and writes nothing.",
+        note=f"One row in {NEW} is new. `merge` and `merge_insert` include a commit that restores the table. "
+        "`merge_insert` and the `merge` of an Arrow table read the source without Spark. Spark's join reads the table "
+        "through Pennon's data source, replaces rows by those of the source, and writes nothing.",
         keep=choice.keep,
     )
 
@@ -99,8 +102,8 @@ def _dataset(uri: str) -> lance.LanceDataset:
     return lance.dataset(uri, storage_options=OPTIONS)
 
 
-def _merged(uri: str, source: str) -> None:
-    _opened(uri).merge(_frame(source), on="id", maintain=False)
+def _merged(uri: str, source: DataFrame | pa.Table) -> None:
+    _opened(uri).merge(source, on="id", maintain=False)
 
 
 def _merge_insert(uri: str, source: str) -> None:
@@ -139,9 +142,9 @@ def _run(frame: DataFrame) -> None:
 
 
 def _compared(count: int, updated: int, inserted: int, taken: dict[str, Timing]) -> tuple[object, ...]:
-    join, theirs, own = taken["joined"], taken["merge_insert"], taken["merged"]
+    join, theirs, own, held = (taken[name] for name in ("joined", "merge_insert", "merged", "held"))
     counts = (f"{count:,}", f"{updated:,}", f"{inserted:,}")
-    return (*counts, f"{join:.2f}", f"{theirs:.2f}", f"{own:.2f}", f"{join.over(own):.1f}")
+    return (*counts, f"{join:.2f}", f"{theirs:.2f}", f"{own:.2f}", f"{held:.2f}", f"{join.over(own):.1f}")
 
 
 def _rows(rows: int) -> Iterator[pa.RecordBatch]:
@@ -163,7 +166,8 @@ def _write_source(rows: int, count: int, files: int) -> str:
 
 
 def _batch(keys: np.ndarray, rng: np.random.Generator) -> pa.RecordBatch:  # pyright: ignore[reportMissingTypeArgument]
-    letters = rng.integers(97, 123, len(keys) * NAME_BYTES, dtype=np.uint8).tobytes()
+    # All printable characters, so that they are not compressed.
+    letters = rng.integers(33, 127, len(keys) * NAME_BYTES, dtype=np.uint8).tobytes()
     offsets = np.arange(len(keys) + 1, dtype=np.int32) * NAME_BYTES
     names = pa.StringArray.from_buffers(len(keys), pa.py_buffer(offsets.tobytes()), pa.py_buffer(letters))
     days, amounts = rng.integers(0, 365, len(keys)).astype(np.int32), rng.random(len(keys))
