@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pennon.query.text.explain import TextExplanation
     from pennon.query.text.request import TextColumnsLike, TextLike, TextOptions
     from pennon.query.warm import Warmed, WarmedIndex
+    from pennon.report.data import ReportData
     from pennon.table import Table
     from pennon.table import open_table as open
     from pennon.table.frames import Selection
@@ -122,6 +123,7 @@ __all__ = [
     "Orphan",
     "ProgressListener",
     "RTree",
+    "ReportData",
     "Result",
     "ReuseInfo",
     "ReuseVersionInfo",
@@ -219,6 +221,7 @@ _MODULES = {
     "ProgressListener": "pennon.engine.progress",
     "RTree": "pennon.index.rtree.options",
     "Result": "pennon.jobs.results",
+    "ReportData": "pennon.report.data",
     "ReuseInfo": "pennon.query.inventory",
     "ReuseVersionInfo": "pennon.query.inventory",
     "RowsPlan": "pennon.jobs.rows.plan",

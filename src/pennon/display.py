@@ -7,6 +7,7 @@ markup but that of this module.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from html import escape
 from typing import Any, cast
@@ -32,6 +33,16 @@ class Displayed:
 
     def _repr_html_(self) -> str:
         return section(type(self).__name__, fields_table(self.to_dict()))
+
+
+class DisplayedFields:
+    """A dataclass that is shown in a notebook as a table of its fields."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        shown = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
+        return section(type(self).__name__, fields_table(shown))
 
 
 def section(title: str, *parts: str) -> str:

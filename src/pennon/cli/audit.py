@@ -24,23 +24,23 @@ REPAIRS = {
 )
 @on_table
 @click.option("--sample", type=float, default=1.0, show_default=True, help="Share of the fragments to compare.")
-@click.option("--repair", is_flag=True, help="Build what is wrong from the data, and look again.")
+@click.option("--repair", is_flag=True, help="Rebuild damaged indices from the table, and audit again.")
 @click.option(
     "--index",
     "names",
     multiple=True,
     metavar="NAME",
     shell_complete=complete_index,
-    help="Only this index; repeat.  [default: all]",
+    help="Only this index. Can be repeated.  [default: all]",
 )
 @click.option(
     "--recall-queries",
     type=int,
     default=RECALL_QUERIES,
     show_default=True,
-    help="Vectors to measure recall with, against a scan of all; 0 measures none.",
+    help="Queries that measure the recall of vector indices; 0 skips it.",
 )
-@click.option("--dry-run", is_flag=True, help="With --repair: show what it would build, and stop.")
+@click.option("--dry-run", is_flag=True, help="With --repair: show what would be rebuilt.")
 @output_option
 @click.pass_context
 def audit(
@@ -55,7 +55,7 @@ def audit(
 ) -> None:
     """Compare the indices of the table at URI with its rows.
 
-    The exit code is 1 where an error is found and not repaired; warnings and notes leave it at 0.
+    The exit code is 1 if an error is found and not repaired. Warnings and notes do not change it.
     """
     repairs = repair and not dry_run
     report = table.audit(sample=sample, repair=repairs, index_names=names or None, recall_queries=recall_queries)

@@ -53,7 +53,7 @@ def trim(table: Table, dry_run: bool, output: str) -> None:
     metavar="DURATION",
     default="7d",
     show_default=True,
-    help="Only what nothing was written to for so long.",
+    help="Minimum time since the last write.",
 )
 @click.option(
     "--no-jobs-running",
@@ -63,10 +63,11 @@ def trim(table: Table, dry_run: bool, output: str) -> None:
 @dry_run_option
 @output_option
 def clean_orphans(table: Table, older_than: float, no_jobs_running: bool, dry_run: bool, output: str) -> None:
-    """Delete index directories and data files of the table at URI that no version names: what crashed jobs have left.
+    """Delete index directories and data files of the table at URI that belong to no version, such as those of a job
+    that was killed.
 
-    A running job's files are named by no version either until it commits, and only their age distinguishes them. So
-    --older-than must be longer than the longest job. A shallow clone elsewhere that uses old files is not known here.
+    The files of a running job belong to no version either until it commits; only their age distinguishes them.
+    Therefore, --older-than must be longer than the longest job. Shallow clones that use old files are not detected.
     """
     older = timedelta(seconds=older_than)
     cleaned = table.clean_orphans(older, no_jobs_running=no_jobs_running, dry_run=dry_run)

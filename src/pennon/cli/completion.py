@@ -23,7 +23,7 @@ VARIABLE = "_PENNON_COMPLETE"
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that lets SHELL complete commands of Pennon."""
+    """Print a script for the completion of pennon commands in a shell."""
     complete = get_completion_class(shell)
     assert complete is not None
     click.echo(complete(ctx.find_root().command, {}, "pennon", VARIABLE).source())

@@ -38,9 +38,9 @@ class CreateIndex(Verb):
 @on_table
 @click.argument("column", shell_complete=complete_column)
 @click.option("--name", help="Name of the index.  [default: COLUMN_idx]")
-@click.option("--no-replace", is_flag=True, help="Fail if an index of that name exists.")
-@click.option("--recall", type=float, help="Recall to reach: chooses a vector index, by measuring a sample.")
-@click.option("--memory", metavar="SIZE", help="What a vector index may take in memory: 4GiB. Chooses one, too.")
+@click.option("--no-replace", is_flag=True, help="Fail if an index of this name exists.")
+@click.option("--recall", type=float, help="Choose a vector index that reaches this recall, measured on a sample.")
+@click.option("--memory", metavar="SIZE", help="Choose a vector index that fits into this memory, such as 4GiB.")
 @click.option("--fragments", metavar="IDS", help="Index only these fragments, as one segment: 0,1,5.")
 @dry_run_option
 @output_option

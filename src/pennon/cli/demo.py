@@ -37,8 +37,8 @@ show = render.console.print
 
 
 @verb("demo", example="pennon demo --rows 1000000")
-@click.option("--rows", type=int, default=5_000_000, show_default=True, help="Rows of the table that is made.")
-@click.option("--keep", type=click.Path(), help="Make the tables here and leave them.  [default: a temporary folder]")
+@click.option("--rows", type=int, default=5_000_000, show_default=True, help="Number of rows.")
+@click.option("--keep", type=click.Path(), help="Directory to keep the tables in.  [default: temporary]")
 def demo(rows: int, keep: str | None) -> None:
     """Make tables, index them with Spark, and query them."""
     directory = Path(keep) if keep else Path(tempfile.mkdtemp(prefix="pennon-demo-"))

@@ -20,14 +20,16 @@ from pennon.table import Table
 )
 @on_table
 @click.argument("column", shell_complete=complete_column)
-@click.option("--distance", type=float, required=True, help="The greatest distance of a pair, as search shows it.")
-@click.option("-o", "--out", metavar="URI", help="Where the result goes; must not be there yet.")
-@click.option("--groups", is_flag=True, help="Rows in groups, instead of pairs.")
+@click.option("--distance", type=float, required=True, help="Maximum distance of a pair, in the units of search.")
+@click.option("-o", "--out", metavar="URI", help="Address of the result, which must not exist yet.")
+@click.option("--groups", is_flag=True, help="Return groups of rows instead of pairs.")
 @click.option("--metric", help="l2 or cosine.  [default: the index's]")
 @click.option("--filter", help="SQL condition on the rows that are compared.")
-@click.option("--columns", help="Columns of both rows: a,b,c.  [default: _rowid]")
-@click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]")
-@click.option("--explain", "explained", is_flag=True, help="Show how it would run, and stop.")
+@click.option("--columns", help="Columns to return for both rows: a,b,c.  [default: _rowid]")
+@click.option(
+    "--index", shell_complete=complete_index, help="Name of the index.  [default: the one with the most coverage]"
+)
+@click.option("--explain", "explained", is_flag=True, help="Show the plan without running it.")
 @output_option
 def near_duplicates(
     table: Table,

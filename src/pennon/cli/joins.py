@@ -38,11 +38,17 @@ def join_options(ways: Sequence[str], columns: str) -> Callable[[Callable[..., N
         click.option(
             "--queries", required=True, metavar="URI", shell_complete=complete_address, help="The other table."
         ),
-        click.option("-o", "--out", required=True, metavar="URI", help="Where the result goes; must not be there yet."),
         click.option(
-            "--how", type=click.Choice(ways), default="inner", show_default=True, help="left keeps rows without any."
+            "-o", "--out", required=True, metavar="URI", help="Address of the result, which must not exist yet."
         ),
-        click.option("--prefix", default="", help="Goes before the names of the columns of the table at URI."),
+        click.option(
+            "--how",
+            type=click.Choice(ways),
+            default="inner",
+            show_default=True,
+            help="left keeps rows without a match.",
+        ),
+        click.option("--prefix", default="", help="Prefix for the names of the columns of the table at URI."),
         click.option("--columns", help=f"Columns of the table at URI: a,b,c.  [default: {columns}]"),
         click.option("--filter", help="SQL condition on the rows of the table at URI."),
         output_option,
@@ -61,22 +67,26 @@ def join_options(ways: Sequence[str], columns: str) -> Callable[[Callable[..., N
 @on_table
 @click.argument("column", shell_complete=complete_column)
 @join_options(WAYS, "all but vectors")
-@click.option("--query-column", help="Its column of vectors.  [default: COLUMN]")
-@click.option("--k", type=int, default=10, show_default=True, help="Neighbors of each row.")
+@click.option("--query-column", help="Column of the other table with the query vectors.  [default: COLUMN]")
+@click.option("--k", type=int, default=10, show_default=True, help="Neighbors to find for each row.")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
-@click.option("--nprobes", type=int, help="Partitions to look at.  [default: chosen, more where they hold too little]")
-@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20 to 100]")
-@click.option("--maximum-nprobes", type=int, help="Partitions to look at while answers are missing.  [default: all]")
-@click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
-@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k, at least 50]")
+@click.option("--nprobes", type=int, help="Number of partitions to search.  [default: chosen]")
+@click.option("--minimum-nprobes", type=int, help="Minimum number of partitions to search.  [default: 20 to 100]")
+@click.option(
+    "--maximum-nprobes",
+    type=int,
+    help="Maximum number of partitions to search until there are k results.  [default: all]",
+)
+@click.option("--refine-factor", type=int, help="Rank k times this many candidates by their exact distances.")
+@click.option("--ef", type=int, help="HNSW: candidates to keep during the search.  [default: 1.5 k, at least 50]")
 @click.option(
     "--prefilter/--no-prefilter",
     default=True,
     show_default=True,
-    help="Apply the filter before the search, or only to the rows that it found.",
+    help="Apply the filter before the search, or only to its results.",
 )
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: chosen]")
-@click.option("--recall", type=float, help="Share of the neighbors to find; sets the index, --nprobes and so on.")
+@click.option("--recall", type=float, help="Share of the true neighbors to find; chooses the index and its settings.")
 @shape_options
 def knn_join(
     table: Table,
@@ -109,8 +119,11 @@ def knn_join(
 @on_table
 @click.argument("column", shell_complete=complete_column)
 @join_options(WAYS, "all")
-@click.option("--query-column", help="Its column of queries: words, or a phrase in double quotes.  [default: COLUMN]")
-@click.option("--k", type=int, default=10, show_default=True, help="Matches of each row.")
+@click.option(
+    "--query-column",
+    help="Column of the other table with the queries: words, or a phrase in double quotes.  [default: COLUMN]",
+)
+@click.option("--k", type=int, default=10, show_default=True, help="Matches to find for each row.")
 @options_of_words
 def text_join(
     table: Table,
@@ -123,7 +136,7 @@ def text_join(
     **options: Any,
 ) -> None:
     """Find the rows of the table at URI whose text in COLUMN matches the queries of another table best, row by row.
-    COLUMN may be several, a,b; or * for all that have an inverted index.
+    COLUMN can be a list (a,b), or * for all columns with an inverted index.
 
     The other table and the result are Lance tables, or Parquet where their names end in .parquet.
     """
@@ -147,10 +160,10 @@ def text_join(
 @on_table
 @join_options(LOOKUP_WAYS, "all but the keys")
 @click.option(
-    "--on", required=True, multiple=True, metavar="COLUMN", help="Key of both tables, or OTHER=COLUMN; repeat for more."
+    "--on", required=True, multiple=True, metavar="COLUMN", help="Key of both tables, or OTHER=COLUMN. Can be repeated."
 )
-@click.option("--keys", type=int, help="About how many different keys the other table has, if known.")
-@click.option("--explain", "explained", is_flag=True, help="Show how it would run, and stop.")
+@click.option("--keys", type=int, help="Approximate number of distinct keys in the other table.")
+@click.option("--explain", "explained", is_flag=True, help="Show the plan without running it.")
 def lookup_join(
     table: Table,
     queries: str,

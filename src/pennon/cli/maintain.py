@@ -27,14 +27,14 @@ remap_option = click.option(
     type=click.Choice(REMAPS),
     default=USUAL.remap,
     show_default=True,
-    help="How indices follow rows that move: rewritten at once, by the Fragment Reuse Index, or not at all.",
+    help="How indices follow the rows: rewritten at once, through the Fragment Reuse Index, or not at all.",
 )
 target_option = click.option(
     "--target-rows-per-fragment",
     type=click.IntRange(min=1),
     default=USUAL.target_rows_per_fragment,
     show_default=True,
-    help="Smaller fragments are joined.",
+    help="Join fragments with fewer rows.",
 )
 deletions_option = click.option(
     "--deletions-threshold",
@@ -42,7 +42,7 @@ deletions_option = click.option(
     type=click.FloatRange(0, 1),
     default=USUAL.materialize_deletions_threshold,
     show_default=True,
-    help="Share of deleted rows beyond which a fragment is rewritten without them.",
+    help="Rewrite fragments with more than this share of deleted rows.",
 )
 
 
@@ -57,16 +57,16 @@ deletions_option = click.option(
     multiple=True,
     metavar="NAME",
     shell_complete=complete_index,
-    help="Only this index; repeat.  [default: all]",
+    help="Only this index. Can be repeated.  [default: all]",
 )
 @click.option(
     "--merge",
     "num_indices_to_merge",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Merge the newest N segments with what is new; 0 adds a delta.  [default: by size]",
+    help="Merge the newest N segments with the new rows; 0 adds a segment.  [default: by size]",
 )
-@click.option("--retrain", is_flag=True, help="Build everything again, with models trained on the current rows.")
+@click.option("--retrain", is_flag=True, help="Rebuild the indices, with models trained on the current rows.")
 @dry_run_option
 @output_option
 def optimize(
@@ -113,7 +113,10 @@ def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
 )
 @on_table
 @click.option(
-    "--every", type=duration, metavar="DURATION", help="Begin a pass so often, until interrupted: 30s, 10m, 2h, 1d."
+    "--every",
+    type=duration,
+    metavar="DURATION",
+    help="Start a pass at this interval until interrupted: 30s, 10m, 2h, 1d.",
 )
 @click.option("--passes", type=click.IntRange(min=1), hidden=True, help="Stop after this number of passes.")
 @dry_run_option
@@ -125,36 +128,36 @@ def compact(table: Table, dry_run: bool, output: str, **options: Any) -> None:
     type=click.IntRange(min=0),
     default=USUAL.min_fragments_to_compact,
     show_default=True,
-    help="Compact if it saves this number of fragments, or drops enough rows.",
+    help="Compact if it removes at least this many fragments, or enough deleted rows.",
 )
-@click.option("--no-compact", is_flag=True, help="Leave fragments as they are.")
-@click.option("--no-optimize", is_flag=True, help="Leave segments as they are.")
+@click.option("--no-compact", is_flag=True, help="Skip compaction.")
+@click.option("--no-optimize", is_flag=True, help="Skip the optimization of indices.")
 @click.option(
     "--max-reuse-versions",
     type=click.IntRange(min=0),
     default=USUAL.max_reuse_versions,
     show_default=True,
-    help="Catch up when more compactions are outstanding.",
+    help="Catch up if more compactions than this are not applied.",
 )
 @click.option(
     "--max-reuse-bytes",
     type=click.IntRange(min=0),
     default=USUAL.max_reuse_bytes,
     show_default=True,
-    help="Catch up when the Fragment Reuse Index is larger.",
+    help="Catch up if the Fragment Reuse Index has more bytes.",
 )
-@click.option("--no-catch-up", is_flag=True, help="Let compactions stay outstanding.")
+@click.option("--no-catch-up", is_flag=True, help="Do not catch up.")
 @click.option(
     "--orphan-age",
     type=duration,
     metavar="DURATION",
     default="7d",
     show_default=True,
-    help="Delete index and data files that no version names and that are older.",
+    help="Delete files that belong to no version and are older than this.",
 )
-@click.option("--keep-orphans", is_flag=True, help="Delete no such files.")
+@click.option("--keep-orphans", is_flag=True, help="Do not delete files that belong to no version.")
 @click.option(
-    "--version-age", type=duration, metavar="DURATION", help="Delete versions that are older.  [default: keep all]"
+    "--version-age", type=duration, metavar="DURATION", help="Delete versions older than this.  [default: keep all]"
 )
 @output_option
 @click.pass_context
@@ -167,9 +170,10 @@ def maintain(
     output: str,
     **options: Any,
 ) -> None:
-    """Do to the table at URI what is due: compact, optimize, catch up, trim, clean up. Reports why of each.
+    """Run the maintenance that is due for the table at URI: compact, optimize, catch up, trim, clean up. Reports the
+    reason for each step.
 
-    The exit code is 1 where a step failed. With --every the next pass takes place all the same.
+    The exit code is 1 if a step failed. With --every, the next pass still runs.
     """
     policy = _policy(**options)
     if every is None:

@@ -25,14 +25,20 @@ UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 output_option = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to print the result."
 )
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and stop.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
 
 
 def on_table(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the table argument and how to reach it; the command gets an open `Table`."""
 
     @click.argument("uri", shell_complete=complete_address)
-    @click.option("--storage-option", "storage", multiple=True, metavar="KEY=VALUE", help="For object stores; repeat.")
+    @click.option(
+        "--storage-option",
+        "storage",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Option of the object store. Can be repeated.",
+    )
     @click.option("--engine", type=click.Choice(ENGINES), help=ENGINE_HELP)
     @click.pass_context
     @wraps(command)

@@ -13,6 +13,7 @@ from pennon.cli.options import names, names_or_expressions, numbers, on_table, o
 from pennon.cli.query_vector import query_vector
 from pennon.cli.shape_options import shape_options
 from pennon.table import Table
+from pennon.wording import plural
 
 SCREEN_ROWS = 50
 
@@ -25,11 +26,11 @@ SCREEN_ROWS = 50
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
 @click.option("--columns", help='Columns to show: a,b,c, or expressions: {"double": "price * 2"}.  [default: all]')
 @click.option("--limit", type=int, help=f"Rows to show.  [default: {SCREEN_ROWS}]")
-@click.option("--offset", type=int, help="Rows to leave out first.")
+@click.option("--offset", type=int, help="Rows to skip.")
 @click.option("--order-by", metavar="COLUMNS", help="Sort: a,b desc, c nulls first.  [default: table order]")
 @click.option("--fragments", metavar="IDS", help="Only these fragments: 0,1,5.  [default: all]")
-@click.option("--fast-search", is_flag=True, help="Only fragments that the indices of the filter cover.")
-@click.option("--include-deleted-rows", is_flag=True, help="Deleted rows too, with an empty _rowid.")
+@click.option("--fast-search", is_flag=True, help="Search only fragments that an index of the filter covers.")
+@click.option("--include-deleted-rows", is_flag=True, help="Include deleted rows, with an empty _rowid.")
 @click.option("--with-row-id", is_flag=True, help="Show _rowid.")
 @click.option("--with-row-address", is_flag=True, help="Show _rowaddr.")
 @click.option("--count", is_flag=True, help="Only count the rows that --filter selects.")
@@ -48,7 +49,7 @@ def scan(
     """Show the rows of the table at URI that a filter selects, through its indices."""
     if count:
         if columns or order_by or fragments or any(value not in (None, False) for value in (limit, *options.values())):
-            raise click.UsageError("--count goes with --filter only")
+            raise click.UsageError("--count can be combined only with --filter")
         number = table.count(filter_)
         counted = {"status": "done", "count": number}
         render.print_json(counted) if output == "json" else render.console.print(f"{number:,}")
@@ -62,7 +63,7 @@ def scan(
         return
     render.print_rows(rows)
     if rows.num_rows == limit:
-        render.console.print(f"(the first {limit:,} rows; --limit shows more, --count gives their number)")
+        render.console.print(f"({plural(limit, 'row')} shown; use --limit for more, --count for their number)")
 
 
 @verb(
@@ -71,10 +72,10 @@ def scan(
 )
 @on_table
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
-@click.option("--analyze", is_flag=True, help="Run the scan too, and show what it read.")
+@click.option("--analyze", is_flag=True, help="Run the scan, and show what it read.")
 @output_option
 def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> None:
-    """Show how a scan of the table at URI would be done."""
+    """Show how a scan of the table at URI would run."""
     explanation = table.explain(filter_, analyze=analyze)
     render.print_explanation(explanation, output)
 
@@ -86,27 +87,31 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
 @on_table
 @click.argument("column", shell_complete=complete_column)
 @click.option("--vector", metavar="JSON|@FILE", help="The query: a JSON list, or a file of JSON or .npy.")
-@click.option("--like", metavar="FILTER", help="Take the vector of the first row this selects.")
+@click.option("--like", metavar="FILTER", help="Use the vector of the first row that this filter selects.")
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors to find.")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
-@click.option("--nprobes", type=int, help="Partitions to look at.  [default: chosen, more where they hold too little]")
-@click.option("--minimum-nprobes", type=int, help="Partitions to look at in any case.  [default: 20 to 100]")
-@click.option("--maximum-nprobes", type=int, help="Partitions to look at while answers are missing.  [default: all]")
-@click.option("--refine-factor", type=int, help="Measure k times this many candidates on their vectors.")
-@click.option("--ef", type=int, help="HNSW: breadth of the walk.  [default: 1.5 k, at least 50]")
+@click.option("--nprobes", type=int, help="Number of partitions to search.  [default: chosen]")
+@click.option("--minimum-nprobes", type=int, help="Minimum number of partitions to search.  [default: 20 to 100]")
+@click.option(
+    "--maximum-nprobes",
+    type=int,
+    help="Maximum number of partitions to search until there are k results.  [default: all]",
+)
+@click.option("--refine-factor", type=int, help="Rank k times this many candidates by their exact distances.")
+@click.option("--ef", type=int, help="HNSW: candidates to keep during the search.  [default: 1.5 k, at least 50]")
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
 @click.option(
     "--prefilter/--no-prefilter",
     default=True,
     show_default=True,
-    help="Apply the filter before the search, or only to the rows that it found.",
+    help="Apply the filter before the search, or only to its results.",
 )
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all but COLUMN]")
 @click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: chosen]")
-@click.option("--recall", type=float, help="Share of the neighbors to find; sets the index, --nprobes and so on.")
+@click.option("--recall", type=float, help="Share of the true neighbors to find; chooses the index and its settings.")
 @shape_options
-@click.option("--explain", "explained", is_flag=True, help="Show how it would be done, and stop.")
-@click.option("--analyze", is_flag=True, help="Show how it was done.")
+@click.option("--explain", "explained", is_flag=True, help="Show the plan without running the search.")
+@click.option("--analyze", is_flag=True, help="Run the search, and show what it read.")
 @output_option
 def search(
     table: Table,

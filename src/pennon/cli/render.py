@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 import pyarrow as pa
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
@@ -34,6 +35,9 @@ class Screen(Console):
         super().print(*(escape_controls(redact(o)) if isinstance(o, str) else o for o in objects), **options)
 
 
+# Items of a list that are all shown in a cell.
+MOST_ITEMS = 8
+
 # Values are the table's, so nothing in them is markup.
 console = Screen(markup=False, highlight=False, emoji=False, soft_wrap=True)
 
@@ -48,51 +52,38 @@ def print_json_line(value: Any) -> None:
 
 
 def print_rows(rows: pa.Table) -> None:
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for name in rows.column_names:
-        grid.add_column(Text(in_line(name)), overflow="fold")
-    for row in rows.to_pylist():
-        grid.add_row(*(Text(in_line(_cell(value))) for value in row.values()))
-    console.print(grid)
+    cells = [[in_line(_cell(value)) for value in row.values()] for row in rows.to_pylist()]
+    _print_table([in_line(name) for name in rows.column_names], cells, folded=rows.column_names)
 
 
 def print_indices(indices: Iterable[Index]) -> None:
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for name in ("name", "type", "columns", "segments", "coverage", "rows", "size", "created"):
-        number = name in ("segments", "coverage", "rows", "size")
-        folds = name in ("name", "columns")
-        grid.add_column(name, justify="right" if number else "left", no_wrap=not folds, overflow="fold")
+    rows: list[list[str]] = []
     for index in indices:
         created = max((s.created_at for s in index.segments if s.created_at), default=None)
-        grid.add_row(
-            Text(in_line(index.name)),
-            Text(in_line(index.type)),
-            Text(in_line(", ".join(index.columns))),
-            str(len(index.segments)),
-            percent(index.coverage),
-            f"{index.rows_covered:,}",
-            human_bytes(index.size_bytes),
-            created.strftime("%Y-%m-%d") if created else "",
+        rows.append(
+            [
+                in_line(index.name),
+                in_line(index.type),
+                in_line(", ".join(index.columns)),
+                str(len(index.segments)),
+                percent(index.coverage),
+                f"{index.rows_covered:,}",
+                human_bytes(index.size_bytes),
+                created.strftime("%Y-%m-%d") if created else "",
+            ]
         )
-        for segment in index.segments:
-            if segment.unusable:
-                grid.add_row(Text(in_line(redact(f"  segment {segment.uuid}: {segment.unusable}"))))
-    console.print(grid)
+        unusable = [segment for segment in index.segments if segment.unusable]
+        rows += [[in_line(redact(f"  segment {segment.uuid}: {segment.unusable}"))] for segment in unusable]
+    headers = ("name", "type", "columns", "segments", "coverage", "rows", "size", "created")
+    _print_table(headers, rows, numbers=("segments", "coverage", "rows", "size"), folded=("name", "columns"))
 
 
 def print_reuse(reuse: ReuseInfo) -> None:
     console.print(reuse_line(reuse))
-    grid = Grid(box=None, pad_edge=False, header_style="bold")
-    for name in ("version", "groups", "old fragments", "new fragments"):
-        grid.add_column(name, justify="right")
-    for version in reuse.versions:
-        grid.add_row(
-            str(version.dataset_version),
-            f"{version.groups:,}",
-            f"{version.old_fragments:,}",
-            f"{version.new_fragments:,}",
-        )
-    console.print(grid)
+    headers = ("version", "groups", "old fragments", "new fragments")
+    figures = [(v.dataset_version, v.groups, v.old_fragments, v.new_fragments) for v in reuse.versions]
+    rows = [[str(version), *(f"{number:,}" for number in numbers)] for version, *numbers in figures]
+    _print_table(headers, rows, numbers=headers)
 
 
 def reuse_line(reuse: ReuseInfo) -> str:
@@ -100,8 +91,45 @@ def reuse_line(reuse: ReuseInfo) -> str:
     return f"Fragment Reuse Index: {plural(reuse.depth, 'compaction')} recorded, {human_bytes(reuse.size_bytes)}{form}"
 
 
+def _print_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = (), folded: Sequence[str] = ()
+) -> None:
+    """Aligned columns. A terminal folds wide cells; a file or a pipe gets one line for each row."""
+    if not console.is_terminal:
+        _print_lines(headers, rows, numbers)
+        return
+    grid = Grid(box=None, pad_edge=False, header_style="bold")
+    for name in headers:
+        justify = "right" if name in numbers else "left"
+        grid.add_column(Text(name), justify=justify, no_wrap=name not in folded, overflow="fold")
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    console.print(grid)
+
+
+def _print_lines(headers: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str]) -> None:
+    # A row of one cell is a remark, which takes as much room as it needs.
+    lines = [headers, *rows]
+    widths = [max(cell_len(line[at]) for line in lines if len(line) > min(1, at)) for at in range(len(headers))]
+    for line in lines:
+        padded = zip(headers, line, widths, strict=False)
+        blanks = [(cell, " " * (width - cell_len(cell)), name in numbers) for name, cell, width in padded]
+        cells = [blank + cell if right else cell + blank for cell, blank, right in blanks]
+        console.print("  ".join(cells).rstrip())
+
+
 def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return _list_cell(cast(list[Any], value))
     return "" if value is None else str(_plain(value)) if isinstance(value, bytes) else str(value)
+
+
+def _list_cell(items: list[Any]) -> str:
+    """Vectors have hundreds of items; JSON has them all."""
+    if len(items) <= MOST_ITEMS:
+        return str(items)
+    shown = (f"{item:.6g}" if isinstance(item, float) else _cell(item) for item in items[:3])
+    return f"[{', '.join(shown)}, ... {len(items):,} items]"
 
 
 def _json(value: Any, indent: int | None = None) -> str:

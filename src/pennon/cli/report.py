@@ -25,17 +25,19 @@ from pennon.wording import in_line
     "--out",
     type=click.File("w", encoding="utf-8", lazy=True),
     metavar="FILE",
-    help="Write the report; - prints it.",
+    help="File to write; - prints the report.",
 )
 @click.option(
     "--output",
     type=click.Choice(["html", "json"]),
     default="html",
     show_default=True,
-    help="A page, or its figures as JSON, printed unless -o is given.",
+    help="An HTML page, or its figures as JSON, which are printed without -o.",
 )
-@click.option("--serve", is_flag=True, help="Serve it to browsers on this machine, drawn again at every visit.")
-@click.option("--port", type=click.IntRange(0, 65_535), help="With --serve.  [default: a free one]")
+@click.option(
+    "--serve", is_flag=True, help="Serve the report to browsers on this machine; each visit shows the newest version."
+)
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port of --serve.  [default: a free one]")
 def report(table: Table, out: IO[str] | None, output: str, serve: bool, port: int | None) -> None:
     """Draw the fragments and indices of the table at URI, and what maintain would do, as one HTML page."""
     if output == "json":
@@ -44,9 +46,9 @@ def report(table: Table, out: IO[str] | None, output: str, serve: bool, port: in
         print_json(table.report_data(), out)
         return
     if serve == (out is not None):
-        raise click.UsageError("give -o FILE or --serve")
+        raise click.UsageError("use -o FILE or --serve")
     if port is not None and not serve:
-        raise click.UsageError("--port goes with --serve")
+        raise click.UsageError("--port requires --serve")
     if out is not None:
         out.write(table.report())
         return

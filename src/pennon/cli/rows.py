@@ -26,7 +26,7 @@ PARQUET, CSV = ".parquet", ".csv"
 maintain_option = click.option(
     "--maintain/--no-maintain",
     default=None,
-    help="Cover the new rows by the indices.  [default: where many rows are not covered]",
+    help="Extend the indices to the new rows.  [default: if many rows are uncovered]",
 )
 
 
@@ -46,8 +46,8 @@ def delete(table: Table, filter: str, dry_run: bool, output: str) -> None:
 @verb("update", example='pennon update events.lance "price=price * 1.1" --where "user_id = 42"')
 @on_table
 @click.argument("values", nargs=-1, required=True, metavar="COLUMN=EXPRESSION...")
-@click.option("--where", metavar="FILTER", help="Only rows this selects.  [default: all]")
-@click.option("--in-place", is_flag=True, help="Write one column of whole fragments instead of new rows.")
+@click.option("--where", metavar="FILTER", help="Only rows that this filter selects.  [default: all]")
+@click.option("--in-place", is_flag=True, help="Rewrite one column of the fragments instead of writing new rows.")
 @maintain_option
 @dry_run_option
 @output_option
@@ -60,7 +60,7 @@ def update(
     dry_run: bool,
     output: str,
 ) -> None:
-    """Give rows of the table at URI new values: SQL expressions over their columns."""
+    """Set columns of rows of the table at URI to SQL expressions."""
     given = _assignments(values)
     if not dry_run:
         done = table.update(given, where=where, in_place=in_place, maintain=maintain)
@@ -83,13 +83,13 @@ def update(
     type=click.Choice(["update", "delete", "keep"]),
     default="update",
     show_default=True,
-    help="What becomes of a row whose key SOURCE has.",
+    help="What to do with rows whose key is in SOURCE.",
 )
 @click.option("--columns", help="Columns that an update sets: a,b,c.  [default: all of SOURCE]")
-@click.option("--matched-if", metavar="SQL", help='Only if this holds: "source.ts > target.ts".')
+@click.option("--matched-if", metavar="SQL", help='Only if this is true: "source.ts > target.ts".')
 @click.option("--insert/--no-insert", default=True, show_default=True, help="Insert rows with new keys.")
-@click.option("--insert-if", metavar="SQL", help='Only if this holds: "NOT source.deleted".')
-@click.option("--delete-others", metavar="SQL", help="Delete rows whose key SOURCE lacks, if this holds: true for all.")
+@click.option("--insert-if", metavar="SQL", help='Only if this is true: "NOT source.deleted".')
+@click.option("--delete-others", metavar="SQL", help="Delete rows whose key is not in SOURCE, if this is true.")
 @maintain_option
 @dry_run_option
 @output_option
@@ -98,7 +98,7 @@ def merge(
 ) -> None:
     """Merge the rows of SOURCE into the table at URI by key: by default, update those that exist and insert the others.
 
-    SOURCE is a Lance table, or Parquet or CSV where its name ends in .parquet or .csv.
+    SOURCE is a Lance table, or a Parquet or CSV file if its name ends in .parquet or .csv.
     """
     columns, condition = names(options["columns"]), options["matched_if"]
     matched = {"update": Update(columns, condition), "delete": Delete(condition), "keep": None}[options["when_matched"]]
@@ -149,6 +149,8 @@ def _read(table: Table, uri: str) -> Any:
     if uri.endswith((PARQUET, CSV)):
         try:
             return dataset.dataset(uri, format=uri.rpartition(".")[2]).scanner().to_reader()
+        except FileNotFoundError as error:
+            raise InvalidArgument(f"there is no file {uri}", "Check the path of the source") from error
         except (OSError, pa.ArrowException) as error:
             raise InvalidArgument(f"{uri} cannot be read: {error}") from error
     other = open_table(uri, storage_options=storage, engine="local", progress=False)

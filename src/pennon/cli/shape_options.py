@@ -24,12 +24,14 @@ def shape_options(command: Callable[..., None]) -> Callable[..., None]:
 
     options = (
         click.option(
-            "--distance-range", metavar="LOWER,UPPER", help="Only distances from LOWER on, below UPPER: 0.2,0.5 or ,0.5"
+            "--distance-range",
+            metavar="LOWER,UPPER",
+            help="Only distances of at least LOWER and below UPPER: 0.2,0.5 or ,0.5",
         ),
-        click.option("--all", "every", is_flag=True, help="All rows of --distance-range, instead of --k."),
-        click.option("--offset", type=int, default=0, help="Neighbors to leave out first."),
+        click.option("--all", "every", is_flag=True, help="All rows within --distance-range, instead of --k."),
+        click.option("--offset", type=int, default=0, help="Neighbors to skip."),
         click.option(
-            "--distinct-by", shell_complete=complete_column, help="Only the nearest row of each value of this column."
+            "--distinct-by", shell_complete=complete_column, help="Only the nearest row for each value of this column."
         ),
     )
     return reduce(lambda inner, option: option(inner), reversed(options), shaped)

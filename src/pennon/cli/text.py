@@ -17,14 +17,16 @@ from pennon.table import Table
 
 ALL = "*"
 OPTIONS_OF_WORDS = (
-    click.option("--operator", type=click.Choice(["or", "and"]), help="Whether one word is enough.  [default: or]"),
-    click.option("--fuzziness", type=int, help="Also find words within this edit distance.  [default: 0]"),
-    click.option("--max-expansions", type=int, help="Near words to find at most.  [default: 50]"),
     click.option(
-        "--prefix-length", type=int, help="Leading characters in which near words do not differ.  [default: 0]"
+        "--operator",
+        type=click.Choice(["or", "and"]),
+        help="Match any word (or), or only all of them (and).  [default: or]",
     ),
+    click.option("--fuzziness", type=int, help="Also find words within this edit distance.  [default: 0]"),
+    click.option("--max-expansions", type=int, help="Maximum number of similar words.  [default: 50]"),
+    click.option("--prefix-length", type=int, help="Leading characters that similar words must share.  [default: 0]"),
     click.option(
-        "--index", shell_complete=complete_index, help="Name of the index.  [default: the one that covers most]"
+        "--index", shell_complete=complete_index, help="Name of the index.  [default: the one with the most coverage]"
     ),
 )
 
@@ -52,8 +54,8 @@ def text_columns(text: str) -> list[str] | None:
 @options_of_words
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all]")
-@click.option("--explain", "explained", is_flag=True, help="Show how it would run, and stop.")
-@click.option("--analyze", is_flag=True, help="Show how it ran.")
+@click.option("--explain", "explained", is_flag=True, help="Show the plan without running the search.")
+@click.option("--analyze", is_flag=True, help="Run the search, and show what it read.")
 @output_option
 def search_text(
     table: Table,
@@ -68,7 +70,7 @@ def search_text(
     **options: Any,
 ) -> None:
     """Show the rows of the table at URI whose text in COLUMN matches QUERY best. A QUERY in double quotes is a phrase.
-    COLUMN may be several, a,b; or * for all that have an inverted index."""
+    COLUMN can be a list (a,b), or * for all columns with an inverted index."""
     options = {name: value for name, value in options.items() if value is not None}
     options |= {"filter": filter_, "columns": names(columns)}
     if explained or analyze:
@@ -88,14 +90,20 @@ def search_text(
 @click.argument("text_column", shell_complete=complete_column)
 @click.argument("text")
 @click.option("--vector", metavar="JSON|@FILE", help="The vector: a JSON list, or a file of JSON or .npy.")
-@click.option("--like", metavar="FILTER", help="Take the vector of the first row this selects.")
+@click.option("--like", metavar="FILTER", help="Use the vector of the first row that this filter selects.")
 @click.option("--k", type=int, default=10, show_default=True, help="Rows to find.")
-@click.option("--fusion", type=click.Choice(["rrf", "linear"]), default="rrf", show_default=True, help="How to fuse.")
+@click.option(
+    "--fusion",
+    type=click.Choice(["rrf", "linear"]),
+    default="rrf",
+    show_default=True,
+    help="How to combine the two rankings.",
+)
 @click.option("--weights", metavar="V,T", help="Weights of vectors and text.  [default: 1,1; for linear 0.7,0.3]")
-@click.option("--candidates", type=int, help="Rows that each of the two searches finds.  [default: k]")
-@click.option("--recall", type=float, help="Share of the nearest vectors that the search of vectors is to find.")
-@click.option("--vector-index", shell_complete=complete_index, help="Name of the index for vectors.")
-@click.option("--text-index", shell_complete=complete_index, help="Name of the index for texts.")
+@click.option("--candidates", type=int, help="Rows to find in each of the two searches.  [default: k]")
+@click.option("--recall", type=float, help="Recall of the vector search.")
+@click.option("--vector-index", shell_complete=complete_index, help="Name of the vector index.")
+@click.option("--text-index", shell_complete=complete_index, help="Name of the inverted index.")
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all but VECTOR_COLUMN]")
 @output_option
@@ -113,7 +121,7 @@ def search_hybrid(
     output: str,
     **options: Any,
 ) -> None:
-    """Show the rows of the table at URI that are best by a vector and by TEXT together."""
+    """Show the rows of the table at URI that match best by a vector and by TEXT combined."""
     query = query_vector(table, vector_column, vector, like)
     shown = names(columns) or [name for name in table.schema.names if name != vector_column]
     options |= {"filter": filter_, "columns": shown, "weights": _numbers(weights)}

@@ -21,12 +21,12 @@ from pennon.table import Table
 @click.argument("column", shell_complete=complete_column)
 @click.option("--recall", type=float, default=0.95, show_default=True, help="Share of the true neighbors to find.")
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors to find.")
-@click.option("--filter", "filter_", help="Measure searches with this SQL condition on the rows.")
-@click.option("--queries", metavar="FILE", help="Vectors of searches, .npy.  [default: rows of the table]")
-@click.option("--sample", type=int, default=1000, show_default=True, help="Rows of the table to take as queries.")
+@click.option("--filter", "filter_", help="SQL condition of the searches to measure.")
+@click.option("--queries", metavar="FILE", help="Query vectors in a .npy file.  [default: rows of the table]")
+@click.option("--sample", type=int, default=1000, show_default=True, help="Rows of the table to use as queries.")
 @click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
 @click.option("--index", shell_complete=complete_index, help="Measure only this index.  [default: all]")
-@click.option("--store", is_flag=True, help="Keep the result with the table, for searches with --recall.")
+@click.option("--store", is_flag=True, help="Store the result in the table, for searches with --recall.")
 @output_option
 def tune(
     table: Table,
@@ -38,7 +38,7 @@ def tune(
     output: str,
     **options: Any,
 ) -> None:
-    """Measure which settings of searches in COLUMN of the table at URI give a recall, and recommend the fastest."""
+    """Measure which search settings on COLUMN of the table at URI reach a recall, and recommend the fastest."""
     vectors = None if queries is None else _vectors(queries)
     result = table.tune(column, recall, k, filter=filter_, queries=vectors, **options)
     render.print_json({"status": "done", **result.to_dict()}) if output == "json" else render.console.print(str(result))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import get_type_hints
 
-from pennon.display import Displayed
+from pennon.display import Displayed, DisplayedFields
 from pennon.engine import Engine
 from pennon.errors import CommitConflict, InvalidArgument, PennonError, StoreUnavailable, UnsupportedTable
 from pennon.format.cleanup import ORPHAN_AGE, clean_up, delete_orphans, is_old, old_versions, orphans
@@ -40,7 +40,7 @@ ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class MaintenancePolicy:
+class MaintenancePolicy(DisplayedFields):
     """The conditions under which steps are due. None disables a step."""
 
     remap: str = "immediate"
@@ -194,7 +194,7 @@ class _Pass:
             "deleted_rows": first.deleted_rows,
         }
         if not first.due or (gain < least and not (first.deleted_rows and dropped)):
-            reason = f"{fragments}; compaction would save {gain} of them, fewer than {least}"
+            reason = f"{fragments}; compaction would remove {gain}, fewer than {least}"
             return Decision("compact", False, f"{reason}; {first}" if first.held_back else reason, figures=figures)
         reason = f"{fragments}; {first.fragments} can become {first.fragments - gain}"
         if first.deleted_rows:
@@ -281,7 +281,7 @@ class _Pass:
                 "orphans", True, "orphans could not be listed", f"failed: {error}", ended=MaintenanceStatus.FAILED
             )
         old = [orphan for orphan in found if is_old(orphan, age)]
-        left_over = f"{counted(found)} that no version names" if found else "a version names every file"
+        left_over = f"{counted(found)} in no version" if found else "every file belongs to a version"
         if not old:
             left = f", none of them known to be older than {human_age(age)}" if found else ""
             return Decision("orphans", False, left_over + left, figures={"orphans": len(found), "orphans_old": 0})

@@ -121,7 +121,7 @@ def _check(snapshot: Snapshot, update: ColumnUpdate, type_: pa.DataType) -> None
         if is_damage(error):
             with snapshot.reading_rows():
                 raise
-        raise InvalidFilter(f"the update of {update.column!r} cannot be understood: {first_line(error)}") from error
+        raise InvalidFilter(f"the new value of {update.column!r} cannot be evaluated: {first_line(error)}") from error
     if update.where is not None and row.schema.field(CHOSEN).type != pa.bool_():
         raise InvalidFilter(f"{update.where!r} is not a condition but of type {row.schema.field(CHOSEN).type}")
     try:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from pyroaring import BitMap
 
+from pennon.display import DisplayedFields
 from pennon.errors import DamagedFile, DamagedIndexWarning, DamagedTable, UnsupportedTable
 from pennon.events import Event, EventKind, emit
 from pennon.format.addresses import sorted_unique
@@ -55,7 +56,7 @@ class UsableIndex:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class Skipped(DisplayedFields):
     """A segment that is not used, and why."""
 
     index: str

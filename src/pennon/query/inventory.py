@@ -8,7 +8,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from pennon.display import Displayed, rows_table, section, text_table
+from pennon.display import Displayed, DisplayedFields, rows_table, section, text_table
 from pennon.format.index_metadata import IndexSegment, LogicalIndex, group_segments
 from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage
@@ -18,7 +18,7 @@ from pennon.wording import human_bytes
 
 
 @dataclass(frozen=True)
-class Segment:
+class Segment(DisplayedFields):
     """One segment as users see it. `fragments` are the live fragments it answers for; `compactions_behind` counts
     deferred compactions that its files may have yet to follow, by the metadata."""
 
@@ -127,7 +127,7 @@ class ReuseInfo(Displayed):
 
 
 @dataclass(frozen=True)
-class ReuseVersionInfo:
+class ReuseVersionInfo(DisplayedFields):
     """One deferred compaction: the version it read, and how many fragments became how many, in groups."""
 
     dataset_version: int

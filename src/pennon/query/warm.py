@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pennon.display import Displayed
+from pennon.display import Displayed, DisplayedFields
 from pennon.errors import IndexNotFound
 from pennon.format.lance_file import ReadCounter, counting_reads
 from pennon.index.cache import CacheUse, counting_cache
@@ -15,7 +15,7 @@ from pennon.wording import human_bytes, in_lines, plural
 
 
 @dataclass(frozen=True)
-class WarmedIndex:
+class WarmedIndex(DisplayedFields):
     """What was loaded of an index. `complete` is False if the cache became full, or a segment cannot be used."""
 
     name: str
@@ -51,8 +51,8 @@ class Warmed(Displayed):
 
     def __str__(self) -> str:
         lines = [f"warmed {self.table}, version {self.version}", *(f"  index    {index}" for index in self.indices)]
-        what = f"{plural(self.entries, 'entry', 'entries')}, {human_bytes(self.bytes)}, {self.reads} index reads"
-        lines.append(f"  loaded   {what}, {self.seconds * 1000:.1f} ms")
+        what = f"{plural(self.entries, 'entry', 'entries')}, {human_bytes(self.bytes)}"
+        lines.append(f"  loaded   {what}, {plural(self.reads, 'index read')}, {self.seconds * 1000:.1f} ms")
         if not self.complete:
             lines.append("  left     what does not fit into the cache, or cannot be used")
         return in_lines(lines)

@@ -4,47 +4,57 @@ from __future__ import annotations
 
 from typing import Any
 
+from pennon.display import fields_table, section
 from pennon.report.facts import IndexFacts, SegmentFacts, TableFacts
 from pennon.report.summary import headline, level, notices
 
 
-def to_data(facts: TableFacts) -> dict[str, Any]:
+class ReportData(dict[str, Any]):
+    """The figures of a report: a dict for JSON, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return section("Report", fields_table(self))
+
+
+def to_data(facts: TableFacts) -> ReportData:
     """A dict for JSON. `status` is `good`, `warn` or `bad`, as the page's headline shows it; shares are 0 to 1."""
-    return {
-        "status": level(facts).value,
-        "headline": headline(facts),
-        "notices": [{"level": notice.level.value, "text": notice.text} for notice in notices(facts)],
-        "uri": facts.uri,
-        "version": facts.version,
-        "read_at": facts.read_at.isoformat(),
-        "stable_row_ids": facts.stable_row_ids,
-        "fragments": facts.fragments,
-        "rows": facts.rows,
-        "rows_deleted": facts.deleted,
-        "deleted_share": facts.deleted_share,
-        "indices": [_index(index) for index in facts.indices],
-        "fragment_reuse": _reuse(facts),
-        "doubtful_settings": list(facts.doubtful),
-        "maintenance": {
-            "version": facts.decisions_version,
-            "problem": facts.decisions_problem,
-            "steps": [{"step": each.step, "due": each.due, "reason": each.reason} for each in facts.decisions],
-        },
-        "history": {
-            "oldest_version": facts.history.oldest,
-            "versions_read": facts.history.versions_read,
-            "versions_present": facts.history.versions_there,
-            "events": [
-                {
-                    "version": event.version,
-                    "time": event.when.isoformat() if event.when else None,
-                    "index": event.index,
-                    "event": event.what,
-                }
-                for event in facts.history.events
-            ],
-        },
-    }
+    return ReportData(
+        {
+            "status": level(facts).value,
+            "headline": headline(facts),
+            "notices": [{"level": notice.level.value, "text": notice.text} for notice in notices(facts)],
+            "uri": facts.uri,
+            "version": facts.version,
+            "read_at": facts.read_at.isoformat(),
+            "stable_row_ids": facts.stable_row_ids,
+            "fragments": facts.fragments,
+            "rows": facts.rows,
+            "rows_deleted": facts.deleted,
+            "deleted_share": facts.deleted_share,
+            "indices": [_index(index) for index in facts.indices],
+            "fragment_reuse": _reuse(facts),
+            "doubtful_settings": list(facts.doubtful),
+            "maintenance": {
+                "version": facts.decisions_version,
+                "problem": facts.decisions_problem,
+                "steps": [{"step": each.step, "due": each.due, "reason": each.reason} for each in facts.decisions],
+            },
+            "history": {
+                "oldest_version": facts.history.oldest,
+                "versions_read": facts.history.versions_read,
+                "versions_present": facts.history.versions_there,
+                "events": [
+                    {
+                        "version": event.version,
+                        "time": event.when.isoformat() if event.when else None,
+                        "index": event.index,
+                        "event": event.what,
+                    }
+                    for event in facts.history.events
+                ],
+            },
+        }
+    )
 
 
 def _index(index: IndexFacts) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from pennon.spark.options import SECRET_STORAGE
 from pennon.spark.source import PennonSource
 from pennon.spark.sql.registry import table_functions
 from pennon.table.arguments import address_of, check_flags, check_whole_numbers, storage_of
+from pennon.wording import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,8 +141,8 @@ class ReadExplanation:
         return len({fragment for part in self.partitions for fragment in part.fragments})
 
     def __str__(self) -> str:
-        total = f"{self.rows:,} of {self.scan.total_rows:,} rows in {self.fragments} fragments"
-        lines = [str(self.scan), f"  read     {total}, by {len(self.partitions)} partitions"]
+        total = f"{self.rows:,} of {self.scan.total_rows:,} rows in {plural(self.fragments, 'fragment')}"
+        lines = [str(self.scan), f"  read     {total}, by {plural(len(self.partitions), 'partition')}"]
         lines += [f"           {part}" for part in self.partitions[:8]]
         return "\n".join([*lines, "           ..."] if len(self.partitions) > 8 else lines)
 

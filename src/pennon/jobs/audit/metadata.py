@@ -135,8 +135,8 @@ def check_orphans(snapshot: Snapshot) -> list[Finding]:
     if not left:
         return []
     names = ", ".join(orphan.path for orphan in left[:3])
-    problem = f"{counted(left)} that no version names ({names})"
-    remedy = "`pennon clean-orphans` deletes them once no running job can be using them"
+    problem = f"{counted(left)} in no version ({names})"
+    remedy = "Left by a job that was killed, or in use by one that is running; `pennon clean-orphans` deletes old ones"
     return [note(None, (), problem, remedy, orphans=len(left))]
 
 

@@ -121,7 +121,9 @@ class AuditReport(Displayed):
         lines += [f"repaired  {finding.what}" for finding in self.repaired]
         lines += map(str, self.findings)
         if self.ok:
-            lines.append(f"version {self.version}: every index agrees with the table")
+            lines.append(
+                f"version {self.version}: {'every index agrees with the table' if self.indices else 'no indices'}"
+            )
         else:
             lines.append(f"version {self.version}: {plural(len(self.errors), 'error')}")
         return in_lines(lines)

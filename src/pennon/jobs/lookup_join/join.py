@@ -90,7 +90,7 @@ def lookup_request(
     """
     pairs = _pairs(on)
     if how not in WAYS:
-        raise InvalidArgument(f"how must be {' or '.join(WAYS)}, not {how!r}")
+        raise InvalidArgument(f"unknown how={how!r}", f"Use one of: {', '.join(WAYS)}")
     if how in ("semi", "anti"):
         if columns:
             raise InvalidArgument(f"a join with how={how!r} returns no columns of the table", "Leave out columns=")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from pennon.display import DisplayedFields
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.snapshot import Snapshot
 from pennon.query.filter.opaque_text import check_expression
@@ -19,7 +20,7 @@ _MENTION = r"(?i)(?<![\w.`]){table}\s*\.\s*(?:`((?:[^`]|``)+)`|(\w+))"
 
 
 @dataclass(frozen=True)
-class Update:
+class Update(DisplayedFields):
     """Give a matched row new values.
 
     `columns` are the columns that get the values of the source, or SQL expressions over `source.` and `target.` by
@@ -31,7 +32,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Delete:
+class Delete(DisplayedFields):
     """Delete a row: a matched one, or one of the table that no row of the source matches. `condition` is SQL over
     `source.` and `target.`; without a match over `target.` alone."""
 
@@ -39,7 +40,7 @@ class Delete:
 
 
 @dataclass(frozen=True)
-class Insert:
+class Insert(DisplayedFields):
     """Insert a row of the source that matches none. `condition` is SQL over `source.`."""
 
     condition: str | None = None

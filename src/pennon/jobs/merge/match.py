@@ -24,6 +24,7 @@ from pennon.query.lookup.find import Lookup
 from pennon.query.lookup.matching import KeyTable
 from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import Part, plan_parts, read_part
+from pennon.wording import plural
 
 # Beyond this share of the table's rows, reading its keys costs less than looking up those of the source.
 LARGE_SHARE = 0.05
@@ -60,8 +61,8 @@ class Matching:
     def lines(self, rows: int, *, here: bool) -> list[str]:
         """For a plan. `here`: in this process."""
         names = ", ".join(dict.fromkeys(name for _, name in self.indices))
-        found = [f"matched through {names} in {len(self.looked_up)} fragments"] if self.looked_up else []
-        read = [f"matched by reading the keys of {len(self.read)} fragments"] if self.read else []
+        found = [f"matched through {names} in {plural(len(self.looked_up), 'fragment')}"] if self.looked_up else []
+        read = [f"matched by reading the keys of {plural(len(self.read), 'fragment')}"] if self.read else []
         every = ["rows that no row of the source matches are found by reading the keys of all that the clause selects"]
         return [
             f"{rows:,} rows of the source{', merged in this process' * here}",

@@ -38,9 +38,13 @@ class RowsPlan(Displayed):
     def summary(self) -> str:
         """One line."""
         counts = {"deleted": self.rows_deleted, "updated": self.rows_updated, "inserted": self.rows_inserted}
-        changed = ", ".join(f"{plural(count, 'row')} {verb}" for verb, count in counts.items() if count)
+        changed = [(verb, count) for verb, count in counts.items() if count]
+        if not changed:
+            return "no rows would change"
+        (first, number), *others = changed
+        listed = [f"{plural(number, 'row')} would be {first}", *(f"{count:,} {verb}" for verb, count in others)]
         where = f" in {plural(len(self.fragments), 'fragment')}" if self.fragments else ""
-        return f"{changed or 'no rows'}{where}"
+        return f"{', '.join(listed)}{where}"
 
     def __str__(self) -> str:
         return in_lines([self.summary, *(f"  {line}" for line in self.how)])

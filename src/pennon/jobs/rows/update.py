@@ -93,13 +93,14 @@ def check_update(snapshot: Snapshot, update: RowsUpdate) -> None:
             if is_damage(error):
                 with snapshot.reading_rows():
                     raise
-            raise InvalidFilter(f"the new value of {name!r} cannot be understood: {first_line(error)}") from error
+            raise InvalidFilter(f"the new value of {name!r} cannot be evaluated: {first_line(error)}") from error
         try:
             conformed_array(row[CHECKED].combine_chunks(), column.declared)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
             given = row.schema.field(CHECKED).type
             raise InvalidArgument(
-                f"{expression!r} is of type {given}, column {name!r} of type {column.declared}", "Cast it"
+                f"the new value {expression} has type {given}, but column {name!r} has type {column.declared}",
+                "Cast it: CAST(... AS ...)",
             ) from error
 
 

@@ -25,6 +25,7 @@ from pennon.index.registry import kind_of
 from pennon.jobs.shared.changes import Change, DropIndex, SegmentChange
 from pennon.jobs.shared.retry import attempts
 from pennon.jobs.shared.stale_values import newly_shared
+from pennon.wording import plural
 
 logger = logging.getLogger(__name__)
 
@@ -165,8 +166,8 @@ def _still_covered(scanned: Snapshot, now: Snapshot, segment: IndexSegment) -> I
     if lost:
         what = f"{len(still_there)} changed in place, {len(lost) - len(still_there)} rewritten or deleted"
         warnings.warn(
-            f"index {segment.name!r} of {now.uri}: {len(lost)} fragments changed during the build and are not covered"
-            f" ({what})",
+            f"index {segment.name!r} of {now.uri} does not cover {plural(len(lost), 'fragment')} that changed during"
+            f" the build ({what})",
             CoverageWarning,
             stacklevel=2,
         )

@@ -39,10 +39,10 @@ def check_frame(frame: DataFrame, query_column: str, how: str, ways: Sequence[st
         InvalidArgument: it has columns that PySpark cannot pass, or an unknown way to join.
     """
     if how not in ways:
-        raise InvalidArgument(f"how must be {' or '.join(ways)}, not {how!r}")
+        raise InvalidArgument(f"unknown how={how!r}", f"Use one of: {', '.join(ways)}")
     if query_column not in frame.columns:
         raise ColumnNotFound(
-            f"the DataFrame has no column {query_column!r}", f"query_column is one of: {', '.join(frame.columns)}"
+            f"the DataFrame has no column {query_column!r}", f"Its columns are: {', '.join(frame.columns)}"
         )
     unsupported = next((name for name in frame.columns if "." in name or "`" in name), None)
     if unsupported is not None:  # PySpark would parse it as a path, and possibly find another column

@@ -49,7 +49,7 @@ def choose_segments(tiers: Sequence[Tier], new_rows: int) -> Choice:
         return Choice(len(tiers) - forced, tiers[forced].forced or "")
     if taken == 0:
         older = f"; the newest segment has {tiers[-1].rows:,}" if tiers else ""
-        return Choice(0, f"{new_rows:,} new rows become a segment{older}" if new_rows else "nothing to merge")
+        return Choice(0, f"{new_rows:,} new rows become a segment{older}" if new_rows else "every row is covered")
     left = f"; the next older has {tiers[-taken - 1].rows:,}" if taken < len(tiers) else ""
     newest = "the newest segment" if taken == 1 else f"the {taken} newest segments"
     return Choice(taken, f"{newest} and {new_rows:,} new rows make {gathered:,} rows{left}")

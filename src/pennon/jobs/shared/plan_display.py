@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pennon.jobs.shared.placement import place_of
-from pennon.wording import human_bytes, in_lines
+from pennon.wording import human_bytes, in_lines, plural
 
 if TYPE_CHECKING:
     from pennon.jobs.kinds import BuildPlan, MergePlan
@@ -37,7 +37,7 @@ def build_text(plan: BuildPlan, heading: str, tasks: str, *own: str, rows: str =
     lines = [
         heading,
         line("table", f"{plan.pin.location.shown}, version {plan.pin.version}"),
-        line("rows", f"{plan.rows:,} in {len(plan.fragments):,} fragments{rows}"),
+        line("rows", f"{plan.rows:,} in {plural(len(plan.fragments), 'fragment')}{rows}"),
         line("work", f"{tasks}, about {human_bytes(plan.task_memory_bytes)} a task{place_of(plan)}"),
         *own,
         line("files", f"about {human_bytes(plan.index_bytes)}{files}"),

@@ -53,7 +53,7 @@ def chosen_fragments(snapshot: Snapshot, fragment_ids: Sequence[int] | None) -> 
     unknown = sorted(set(fragment_ids) - set(live))
     if unknown or not fragment_ids:
         raise InvalidArgument(
-            f"{snapshot.uri} has no fragments {unknown}" if unknown else "fragment_ids is empty",
+            f"{snapshot.uri} has no fragment {', '.join(map(str, unknown))}" if unknown else "fragment_ids is empty",
             f"Choose among {len(live)} fragments with ids {min(live, default=0)} to {max(live, default=0)}",
         )
     return [live[f] for f in sorted(set(fragment_ids))]

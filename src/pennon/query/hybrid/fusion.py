@@ -131,7 +131,7 @@ def checked_weights(how: Fusion, given: object) -> tuple[float, float]:
     try:
         vector, text = (float(item) for item in given)  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
     except (TypeError, ValueError):
-        raise InvalidArgument(f"weights are one for vectors and one for text, not {given!r}", remedy) from None
+        raise InvalidArgument(f"weights must be two numbers, for vectors and for text, not {given!r}", remedy) from None
     if not (0 <= vector < np.inf and 0 <= text < np.inf and vector + text > 0):
-        raise InvalidArgument(f"weights are {given!r}", remedy)
+        raise InvalidArgument(f"weights must be finite, not negative, and not both 0, but are {given!r}", remedy)
     return vector, text

@@ -6,18 +6,18 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pennon.display import Displayed
+from pennon.display import Displayed, DisplayedFields
 from pennon.index.cache import CacheUse, counting_cache
 from pennon.index.kind import Precision
 from pennon.query.catalog import Catalog, Skipped
 from pennon.query.scan.execute import parse, scan
 from pennon.query.scan.planner import Answer, Planner
 from pennon.query.scan.request import ScanRequest
-from pennon.wording import in_lines
+from pennon.wording import in_lines, plural
 
 
 @dataclass(frozen=True)
-class IndexUse:
+class IndexUse(DisplayedFields):
     """The part of one index in answering a filter."""
 
     index: str
@@ -28,9 +28,9 @@ class IndexUse:
     exact: bool = True
 
     def __str__(self) -> str:
-        segments = f"{self.segments} segment{'' if self.segments == 1 else 's'}"
+        read = f"{plural(self.segments, 'segment')}, {plural(self.pages, 'page')}"
         rows = f"about {self.estimated_rows:,} rows{'' if self.exact else ' to be checked'}"
-        return f"{self.index}: {self.condition}; {segments}, {self.pages} pages, {rows}"
+        return f"{self.index}: {self.condition}; {read}, {rows}"
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,15 @@ class Explanation(Displayed):
         lines += [f"  index    {use}" for use in self.indices]
         if self.indices:
             check = "no row needs checking" if self.exact else "the filter is checked on the rows found"
-            lines.append(f"           answers for {self.indexed_fragments} fragments; {check}")
+            lines.append(f"           answers for {plural(self.indexed_fragments, 'fragment')}; {check}")
         if self.scanned_fragments:
             share = f"{self.scanned_rows:,} of {self.total_rows:,} rows"
-            lines.append(
-                f"  scan     {len(self.scanned_fragments)} fragments ({share}): {some_ids(self.scanned_fragments)}"
-            )
+            scanned = plural(len(self.scanned_fragments), "fragment")
+            lines.append(f"  scan     {scanned} ({share}): {some_ids(self.scanned_fragments)}")
         lines += [f"  skipped  {s.index}, segment {s.uuid}: {s.reason}" for s in self.skipped]
         if self.seconds is not None:
             found = f"{self.rows_from_index:,} rows from indices, " if self.indices else ""
-            cost = f"{self.reads} index reads, {self.seconds * 1000:.1f} ms"
+            cost = f"{plural(self.reads or 0, 'index read')}, {self.seconds * 1000:.1f} ms"
             lines.append(f"  ran      {found}{self.rows_returned:,} rows returned, {cost}")
         if self.cache is not None:
             lines.append(f"  cache    {self.cache}")

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from pennon.display import DisplayedFields
 from pennon.errors import ColumnNotFound, InvalidArgument
 from pennon.format.rows import ADDRESS, ROW_ID
 from pennon.format.snapshot import Snapshot
@@ -20,7 +21,7 @@ ColumnsLike = Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class ColumnOrdering:
+class ColumnOrdering(DisplayedFields):
     """A column to sort by, like pylance's class of the same name."""
 
     column_name: str

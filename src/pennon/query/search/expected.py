@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pennon.display import DisplayedFields
+
 
 @dataclass(frozen=True)
-class ExpectedRecall:
+class ExpectedRecall(DisplayedFields):
     """The recall that was asked for, and the one that was measured for the setting in use, with a 90% interval over
     `queries`; of 0 queries where every row is measured."""
 

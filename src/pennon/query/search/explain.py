@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pennon.display import Displayed
+from pennon.display import Displayed, DisplayedFields
 from pennon.format.lance_file import ReadCounter, counting_reads
 from pennon.index.cache import CacheUse, counting_cache
 from pennon.query.catalog import Catalog, Skipped
@@ -26,7 +26,7 @@ from pennon.wording import in_lines, plural
 
 
 @dataclass(frozen=True)
-class SegmentUse:
+class SegmentUse(DisplayedFields):
     """One segment's part in a search. `rows` are those of the probed partitions; the last two figures are there when
     the search was run."""
 
@@ -47,7 +47,7 @@ class SegmentUse:
 
 
 @dataclass(frozen=True)
-class FilterUse:
+class FilterUse(DisplayedFields):
     """How the filter of a search is answered."""
 
     understood_as: str
@@ -60,7 +60,7 @@ class FilterUse:
     def __str__(self) -> str:
         if self.after:
             return f"{self.understood_as}; checked on the rows found"
-        text = f"{self.understood_as}; {self.scanned_fragments} fragments scanned for it"
+        text = f"{self.understood_as}; {plural(self.scanned_fragments, 'fragment')} scanned for it"
         if self.rows_selected is not None:
             text += f"; {self.rows_selected:,} covered rows selected{', all of them measured' * self.few}"
         return text
@@ -118,12 +118,12 @@ class SearchExplanation(Displayed):
         if self.measured_fragments:
             share = f"{self.measured_rows:,} of {self.total_rows:,} rows"
             ids = some_ids(self.measured_fragments)
-            lines.append(f"  measure  {len(self.measured_fragments)} fragments ({share}): {ids}")
+            lines.append(f"  measure  {plural(len(self.measured_fragments), 'fragment')} ({share}): {ids}")
         if self.remeasured:
             lines.append(f"  refine   {self.remeasured} candidates of the index, by the vectors of the table")
         lines += [f"  skipped  {s.index}, segment {s.uuid}: {s.reason}" for s in self.skipped]
         if self.seconds is not None:
-            cost = f"{self.reads} index reads, {self.seconds * 1000:.1f} ms"
+            cost = f"{plural(self.reads or 0, 'index read')}, {self.seconds * 1000:.1f} ms"
             work = f"{self.rows_scored:,} rows scored, {self.rows_measured:,} measured"
             lines.append(f"  ran      {work}, {self.rows_returned} rows returned, {cost}")
         if self.cache is not None:
@@ -146,7 +146,7 @@ class SearchExplanation(Displayed):
             return first
         most = "more" if self.maximum_nprobes is None else f"up to {self.maximum_nprobes:,}"
         selected = " or too few selected rows were compared" if self.filter and not self.filter.after else ""
-        return f"{first}, {most} while there are fewer than {self.k} answers{selected}"
+        return f"{first}, {most} while there are fewer than {self.k} results{selected}"
 
 
 def explain_search(

@@ -190,7 +190,7 @@ def _named(catalog: Catalog, column: Column, name: str, metric: Metric | None) -
     kind = kind_of(segments[0])
     if segments[0].fields != (column.field_id,) or (kind is not None and Query.NEAREST not in kind.queries):
         problem = f"index {name!r} is not a vector index on column {column.path!r}"
-        raise InvalidArgument(problem, "Name another, or none")
+        raise InvalidArgument(problem, "Name an index on this column, or omit index to have one chosen")
     index = next((i for i in catalog.serving(Query.NEAREST, column.path) if i.name == name), None)
     own = _recorded_metric(catalog, name, column) if index is None else _metric(catalog, index)
     if metric is not None and own is not None and metric is not own:

@@ -24,7 +24,7 @@ from pennon.query.text.run import find_texts, text_table, usable_columns
 from pennon.query.text.scanned import ScannedTexts
 from pennon.query.text.source import exclude
 from pennon.query.text.wanted import WantedTerms, combined_with, leaves_on
-from pennon.wording import in_lines
+from pennon.wording import in_lines, plural
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class TextSegmentUse:
     documents: int
 
     def __str__(self) -> str:
-        covered = f"{self.fragments} fragments" if self.fragments else "no fragment any more, counted in scores only"
-        return f"{self.uuid}: {self.documents:,} documents in {self.partitions} partitions; covers {covered}"
+        covered = plural(self.fragments, "fragment") if self.fragments else "no live fragment, counted in scores only"
+        documents = f"{plural(self.documents, 'document')} in {plural(self.partitions, 'partition')}"
+        return f"{self.uuid}: {documents}; covers {covered}"
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class TextColumnUse:
         lines = [f"  column   {self.column}; {index}", f"  terms    {terms}"]
         lines += [f"  segment  {segment}" for segment in self.segments]
         if self.scanned_fragments:
-            some = some_ids(self.scanned_fragments)
-            lines.append(f"  scan     {len(self.scanned_fragments)} fragments ({self.scanned_rows:,} rows): {some}")
+            scanned = f"{plural(len(self.scanned_fragments), 'fragment')} ({plural(self.scanned_rows, 'row')})"
+            lines.append(f"  scan     {scanned}: {some_ids(self.scanned_fragments)}")
         if self.blocks_read is not None and self.segments:
             lines.append(f"  blocks   {self.blocks_read:,} read, {self.blocks_skipped:,} skipped")
         return lines
@@ -99,9 +100,8 @@ class TextExplanation(Displayed):
             lines += [f"  filter   {self.filter}", *(f"           {use}" for use in self.filter.indices)]
         lines += [f"  skipped  {s.index}, segment {s.uuid}: {s.reason}" for s in self.skipped]
         if self.seconds is not None:
-            lines.append(
-                f"  ran      {self.rows_returned} rows returned, {self.reads} index reads, {self.seconds * 1000:.1f} ms"
-            )
+            cost = f"{plural(self.reads or 0, 'index read')}, {self.seconds * 1000:.1f} ms"
+            lines.append(f"  ran      {self.rows_returned} rows returned, {cost}")
         if self.cache is not None:
             lines.append(f"  cache    {self.cache}")
         return in_lines(lines)
