@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -55,14 +56,19 @@ LONGEST_FIRST = (
     "cli/test_join.py",
     "jobs/vector/test_build.py",
     "spark/test_write.py",
+    "query/filter/test_parse_agreement.py",
     "jobs/bitmap/test_interop.py",
-    "jobs/btree/test_merge.py",
     "jobs/btree/test_interop.py",
     "spark/test_read.py",
     "jobs/test_zones.py",
-    "jobs/test_branches.py",
     "jobs/test_kinds_and_verbs.py",
+    "jobs/test_branches.py",
+    "query/text/test_pylance.py",
+    "query/lookup/test_find.py",
     "jobs/inverted/test_life.py",
+    "query/search/test_batch.py",
+    "jobs/btree/test_merge.py",
+    "jobs/shared/test_stale_values.py",
     "test_local_tables.py",
     "hostile_names/test_spark.py",
     "jobs/vector/test_optimize.py",
@@ -80,6 +86,8 @@ os.environ.setdefault("PENNON_IN_PROCESS_BYTES", "0")
 
 # Modules and collected tests stay until the end: the collector of cycles need not go through them again and again.
 gc.disable()
+# New objects before the collector looks for cycles among them.
+GARBAGE = 20_000
 
 _tried: Counter[str] = Counter()
 _without_processes: list[str] = []
@@ -180,8 +188,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """From here on, cycles are looked for, but among what tests make alone."""
+    """From here on, cycles are looked for, but among what tests make alone, and not at every 700 objects."""
     gc.freeze()
+    gc.set_threshold(GARBAGE)
     gc.enable()
 
 
@@ -195,11 +204,15 @@ def _beyond_sample(items: list[pytest.Item]) -> set[pytest.Item]:
 
 
 class ByFile(LoadFileScheduling):
-    """The tests of a file share fixtures and stay together, except those of `SPLIT`."""
+    """The tests of a file share fixtures and stay together, except those of `SPLIT`. Tests that break the same job in
+    several ways share what that job does when nothing disturbs it."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return nodeid if file.endswith(SPLIT) else file
+        if not file.endswith(SPLIT):
+            return file
+        case = re.search(r"\[(.+?)(-KeyboardInterrupt|-OSError)?\]$", nodeid) if file.endswith(SPLIT[0]) else None
+        return nodeid if case is None else f"{file}: {case[1]}"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -61,10 +61,16 @@ CALLS: dict[str, tuple[Callable[[Table], Any], type[errors.PennonError], str]] =
         errors.InvalidArgument,
         "64 MiB",
     ),
+    "a new value that is not SQL text": (
+        lambda t: t.update({"user_id": 1.5}),
+        errors.InvalidArgument,
+        r"the new value of 'user_id' must be SQL text, not 1\.5\. Write \{\"user_id\": \"1\.5\"\}",
+    ),
+    "an empty address": (lambda t: pennon.open(""), errors.InvalidArgument, "the address of the table is empty"),
     "unknown fragment": (
         lambda t: t.create_index("user_id", fragment_ids=[0, 7]),
         errors.InvalidArgument,
-        r"no fragments \[7\]",
+        r"no fragment 7",
     ),
     "no fragments": (lambda t: t.create_index("user_id", fragment_ids=[]), errors.InvalidArgument, "empty"),
     "drop of a missing index": (lambda t: t.drop_index("nope"), errors.IndexNotFound, "'nope'"),

@@ -58,7 +58,7 @@ def test_values_are_never_markup(uri: str) -> None:
 
 def test_long_results_are_cut_and_say_so(uri: str) -> None:
     shown = run("scan", uri)
-    assert "the first 50 rows" in shown.output
+    assert "(50 rows shown; use --limit for more" in shown.output
     assert len(json.loads(run("scan", uri, "--limit", "120", "--output", "json").output)["rows"]) == 120
 
 
@@ -78,7 +78,7 @@ def test_segments_of_chosen_fragments(uri: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["scan", "nowhere.lance"], 1, f"error: cannot open a Lance table at {Path('nowhere.lance').absolute()}"),
+        (["scan", "nowhere.lance"], 1, f"error: there is no Lance table at {Path('nowhere.lance').absolute()}"),
         (["create-index", "URI", "q"], 1, "error: table "),
         (["create-index", "URI", "k", "--type", "hash"], 1, "Pennon builds: BTREE"),
         (["create-index", "URI", "k", "--fragments", "a"], 1, "Write them like 0,1,5"),
@@ -147,3 +147,26 @@ def test_the_life_of_a_vector_index(tmp_path: Path) -> None:
         assert "--vector" in refused.output
     refused = run(*build, "--ranges", "3")
     assert (refused.exit_code, "take no option 'ranges'" in refused.output) == (1, True)
+
+
+def test_a_table_that_is_piped_has_one_line_for_each_row(tmp_path: Path) -> None:
+    uri, name = str(tmp_path / "wide.lance"), "a_name_of_an_index_that_is_wider_than_half_of_a_terminal"
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(32), pa.float32()), 16)
+    lance.write_dataset(pa.table({"id": [1, 2], "text": ["x " * 60, "y"], "vector": vectors}), uri)
+    assert run("create-index", uri, "id", "--name", name).exit_code == 0
+    header, row = run("indices", uri).output.splitlines()
+    assert header.split() == ["name", "type", "columns", "segments", "coverage", "rows", "size", "created"]
+    assert row.split()[0] == name
+    shown = run("scan", uri).output.splitlines()
+    assert len(shown) == 3
+    assert shown[1].endswith("[0, 1, 2, ... 16 items]")
+    assert not [line for line in shown if line.endswith(" ")]
+
+
+def test_one_row_is_not_called_rows(uri: str) -> None:
+    assert "(1 row shown; use --limit for more" in run("scan", uri, "--limit", "1").output
+
+
+def test_an_empty_address_is_not_the_working_directory() -> None:
+    shown = run("indices", "")
+    assert (shown.exit_code, shown.stderr.partition(".")[0]) == (1, "error: the address of the table is empty")

@@ -75,11 +75,11 @@ def test_update_in_place(uri: str) -> None:
     planned = as_json(*arguments, "--dry-run")
     assert (planned["rows_updated"], planned["fragments"], planned["status"]) == (20, [0, 1], "planned")
     shown = done(*arguments, "--dry-run")
-    assert shown == "20 rows updated in 2 fragments\nk_idx would not cover them until `pennon optimize`\n"
+    assert shown == "20 rows would be updated in 2 fragments\nk_idx would not cover them until `pennon optimize`\n"
     everything = as_json("update", uri, "k=k + 1", "--in-place", "--dry-run")
     assert (everything["rows_updated"], everything["fragments"]) == (199, [0, 1, 2, 3, 4])
-    assert done("update", uri, "id=0", "--where", "id < 0", "--in-place", "--dry-run") == "no rows\n"
-    assert "cannot be understood" in run("update", uri, "k=q + 1", "--in-place", "--dry-run").stderr
+    assert done("update", uri, "id=0", "--where", "id < 0", "--in-place", "--dry-run") == "no rows would change\n"
+    assert "cannot be evaluated" in run("update", uri, "k=q + 1", "--in-place", "--dry-run").stderr
     changed = as_json(*arguments)
     assert (changed["rows_updated"], changed["fragments"]) == (planned["rows_updated"], planned["fragments"])
 
@@ -117,7 +117,7 @@ def test_delete_update_and_merge(uri: str, tmp_path: Path) -> None:
         assert (changed["rows_deleted"], changed["rows_updated"], changed["rows_inserted"]) == counts
         assert (changed["version_before"], changed["version_after"]) == (version, version + 1)
     assert sorted(lance.dataset(uri).to_table(filter="id > 198")["id"].to_pylist()) == [199, 900]
-    assert "cannot be understood" in run("update", uri, "k=q").stderr
+    assert "cannot be evaluated" in run("update", uri, "k=q").stderr
     assert "COLUMN=EXPRESSION" in run("update", uri, "k").stderr
 
 

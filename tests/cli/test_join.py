@@ -93,7 +93,7 @@ def test_errors_are_one_line(uri: str, queries: pa.Table, tmp_path: Path) -> Non
     for wrong, said in (
         (("--queries", asked), "no column 'v'"),
         (("--queries", asked, "--query-column", "q"), "is not a type of query vectors"),
-        (("--queries", str(tmp_path / "none.lance")), "cannot open a Lance table"),
+        (("--queries", str(tmp_path / "none.lance")), "there is no Lance table at"),
         (("--queries", str(tmp_path / "none.parquet")), "PATH_NOT_FOUND"),
     ):
         result = run("knn-join", uri, "v", *wrong, "-o", out)

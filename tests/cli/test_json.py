@@ -179,7 +179,7 @@ def test_fast_search_leaves_out_what_no_index_covers(uri: str) -> None:
         (["--fragments", "7"], "no fragment 7"),
         (["--order-by", "nothing"], "no column 'nothing'"),
         (["--offset", "-1"], "offset must be"),
-        (["--count", "--offset", "1"], "--count goes with --filter only"),
+        (["--count", "--offset", "1"], "--count can be combined only with --filter"),
         (["--columns", '{"double": 2}'], "SQL expressions by name"),
     ],
 )

@@ -245,10 +245,10 @@ def test_an_age_is_a_duration(uri: str, wrong: str) -> None:
 def test_maintain_tells_the_bytes(uri: str) -> None:
     orphan = left_behind(uri, 8)
     said = done("maintain", uri, "--no-compact", "--no-optimize")
-    assert "orphans    due: 1 index directory that no version names, 1 older than 7 days" in said
+    assert "orphans    due: 1 index directory in no version, 1 older than 7 days" in said
     assert "-> 1 deleted, 1.0 KiB" in said
     assert orphan not in directories(uri)
-    assert "orphans    not due: a version names every file" in done("maintain", uri, "--dry-run")
+    assert "orphans    not due: every file belongs to a version" in done("maintain", uri, "--dry-run")
 
 
 def test_data_files_of_a_crash_are_listed_and_deleted(uri: str) -> None:
@@ -259,7 +259,7 @@ def test_data_files_of_a_crash_are_listed_and_deleted(uri: str) -> None:
     assert f"{both} would be deleted, " in said
     assert f"  {file}  9 days old, " in said
     assert "1 data file kept, not known to be older than 7 days" in said
-    named = "1 index directory and 2 data files that no version names"
+    named = "1 index directory and 2 data files in no version"
     assert f"orphans    due: {named}, 2 older than 7 days" in done("maintain", uri, "--dry-run")
     assert f"{named} (_indices/" in done("audit", uri)
     assert f"{named}, 2 older" in pennon.open(uri).report()

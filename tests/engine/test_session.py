@@ -129,7 +129,9 @@ before = state()
 for engine in (SparkEngine.attach(spark), SparkEngine.attach()):
     assert not engine.embedded
     assert engine.parallelism == 2
-    assert len(engine.advice()) > 4
+    advised = {line.partition(":")[0] for line in engine.advice()}
+    assert {"spark.shuffle.sort.bypassMergeThreshold=0", "spark.shuffle.compress=false"} < advised
+    assert "master local[N,4]" in advised
 check(engine)
 engine.stop()
 assert state() == before

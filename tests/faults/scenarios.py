@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -393,20 +393,23 @@ def snapshot_of(uri: str) -> Snapshot:
 
 @dataclass(frozen=True)
 class Contents:
-    """Rows of the newest version by id, how many every version has, and digests of all files."""
+    """Rows of the newest version by id, how many every version has, the data files they name, and digests of all
+    files, for `are_those_of`."""
 
     newest: dict[int, Any]
     versions: dict[int, int]
+    data_files: set[str]
     files: dict[str, bytes]
 
     @classmethod
-    def of(cls, uri: str) -> Contents:
+    def of(cls, uri: str, *, digested: bool = True) -> Contents:
         """Everything, as pylance reads it."""
-        dataset = lance.dataset(uri)
-        found = dataset.to_table().sort_by("id").to_pylist()
-        known: Any = dataset.versions()
-        counts = {v["version"]: lance.dataset(uri, version=v["version"]).count_rows() for v in known}
-        return cls({row["id"]: row for row in found}, counts, digests(uri))
+        versions = every_version(uri)
+        found = versions[-1].to_table().sort_by("id").to_pylist()
+        counts = {dataset.version: dataset.count_rows() for dataset in versions}
+        return cls(
+            {row["id"]: row for row in found}, counts, named_data_files(versions), digests(uri) if digested else {}
+        )
 
     def are_those_of(self, uri: str) -> bool:
         """Whether a table has the same versions in the same files, next to any that no version names."""
@@ -421,10 +424,11 @@ def digests(uri: str) -> dict[str, bytes]:
     return {path.relative_to(uri).as_posix(): hashlib.sha256(path.read_bytes()).digest() for path in files}
 
 
-def check(uri: str, before: Contents, scenario: Scenario) -> None:
-    """The table reads as before, through every index of every reader, and nothing that a version names is missing."""
+def check(uri: str, before: Contents, scenario: Scenario) -> Contents:
+    """The table reads as before, through every index of every reader, and nothing that a version names is missing.
+    Returns what it holds now."""
     SHARED_CACHE.clear()
-    now = Contents.of(uri)
+    now = Contents.of(uri, digested=False)
     if scenario.after is None:
         assert now.newest == before.newest
     else:
@@ -436,6 +440,7 @@ def check(uri: str, before: Contents, scenario: Scenario) -> None:
     check_files(uri, damaged=scenario.damaged)
     if scenario.also is not None:
         scenario.also(uri)
+    return now
 
 
 def _updated(row: dict[str, Any]) -> dict[str, Any]:
@@ -478,11 +483,18 @@ def check_files(uri: str, *, damaged: bool = False) -> set[str]:
     return named
 
 
-def named_data_files(uri: str) -> set[str]:
+def every_version(uri: str) -> list[lance.LanceDataset]:
+    """As pylance opens them, the newest last."""
+    newest = lance.dataset(uri)
+    known: Any = newest.versions()
+    numbers = sorted(version["version"] for version in known)
+    assert numbers[-1] == newest.version
+    return [*(lance.dataset(uri, version=number) for number in numbers[:-1]), newest]
+
+
+def named_data_files(versions: Sequence[lance.LanceDataset]) -> set[str]:
     """What all versions name, by pylance."""
-    known: Any = lance.dataset(uri).versions()
-    datasets = [lance.dataset(uri, version=version["version"]) for version in known]
-    return {file.path for ds in datasets for fragment in ds.get_fragments() for file in fragment.data_files()}
+    return {file.path for ds in versions for fragment in ds.get_fragments() for file in fragment.data_files()}
 
 
 def check_recovery(uri: str, before: Contents, scenario: Scenario) -> int:
@@ -498,8 +510,8 @@ def check_recovery(uri: str, before: Contents, scenario: Scenario) -> int:
     assert len(delete_orphans(snapshot_of(uri), 0).deleted) == left
     there = {path.name for path in Path(uri, "_indices").iterdir()} if Path(uri, "_indices").exists() else set()
     assert there <= check_files(uri, damaged=scenario.damaged), "an orphan was overlooked"
-    assert {path.name for path in Path(uri, "data").iterdir()} == named_data_files(uri)
-    check(uri, before, scenario)
+    now = check(uri, before, scenario)
+    assert {path.name for path in Path(uri, "data").iterdir()} == now.data_files
     return left
 
 

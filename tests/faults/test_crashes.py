@@ -24,6 +24,7 @@ from tests.faults.scenarios import (
     check,
     check_files,
     check_recovery,
+    every_version,
     named_data_files,
     rows,
     snapshot_of,
@@ -191,7 +192,7 @@ def test_data_files_of_a_crash_are_orphans(name: str, masters: Masters, tmp_path
     dead: list[str] = []
     with watching(Points(reached)), pytest.raises(Death):
         scenario.run(pennon.open(uri))
-    written = {path.name for path in Path(uri, "data").iterdir()} - named_data_files(uri)
+    written = {path.name for path in Path(uri, "data").iterdir()} - named_data_files(every_version(uri))
     assert written
     found = [orphan for orphan in orphans(snapshot_of(uri)) if orphan.kind is OrphanKind.DATA]
     assert {orphan.path for orphan in found} == {f"data/{name}" for name in written}

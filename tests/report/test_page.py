@@ -156,9 +156,9 @@ def test_the_command_writes_a_file_and_starts_no_spark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ((), "give -o FILE or --serve"),
-        (("-o", "x.html", "--serve"), "give -o FILE or --serve"),
-        (("-o", "x.html", "--port", "80"), "--port goes with --serve"),
+        ((), "use -o FILE or --serve"),
+        (("-o", "x.html", "--serve"), "use -o FILE or --serve"),
+        (("-o", "x.html", "--port", "80"), "--port requires --serve"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:

@@ -168,7 +168,7 @@ def test_a_point_filter_reads_the_row_and_nothing_else(spark: SparkSession, tmp_
     assert ids(load(spark, uri, filter="id = -5")) == []
     told = pennon.spark.explain(uri, "id = 777")
     assert (told.rows, told.fragments, len(told.partitions)) == (1, 1, 1)
-    assert "read     1 of 200,000 rows in 1 fragments, by 1 partitions" in str(told)
+    assert "read     1 of 200,000 rows in 1 fragment, by 1 partition" in str(told)
     lance.write_dataset(pa.table({"id": range(200_000, 200_050)}), uri, mode="append")
     assert [part.rows for part in planned(uri, filter="id = 777")] == [1, 50]
 
@@ -288,7 +288,7 @@ def test_batches_have_the_size_asked_for(tmp_path: Path) -> None:
         ({"columns": "id,id"}, "each once"),
         ({"filter": "idd = 3"}, "the filter names a column that the table does not have: idd"),
         ({"filter": "id = ="}, "the filter does not parse at position"),
-        ({"version": "99"}, "cannot open version 99"),
+        ({"version": "99"}, "there is no version 99 of the table"),
         ({"version": "new"}, "must be a whole number from 1, not 'new'"),
         ({"batch_size": "0"}, "must be a whole number from 1"),
         ({"with_row_id": "yes"}, "must be true or false"),
@@ -328,5 +328,5 @@ def test_a_table_that_is_gone_is_told(spark: SparkSession, tmp_path: Path) -> No
     lance.write_dataset(every_type(10), uri)
     frame = load(spark, uri, columns="id")
     shutil.rmtree(uri)
-    with pytest.raises(AnalysisException, match=r"TableNotFound: cannot open version 1 of the table"):
+    with pytest.raises(AnalysisException, match=r"TableNotFound: there is no version 1 of the table"):
         frame.count()

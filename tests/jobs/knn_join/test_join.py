@@ -243,7 +243,7 @@ def test_bad_requests_fail_at_once(spark: Any, deltas: str) -> None:
         table.knn_join(df, "v")
     with pytest.raises(InvalidArgument, match="column 'number' of the DataFrame has type bigint"):
         table.knn_join(df, "v", "number")
-    with pytest.raises(InvalidArgument, match="inner or left, not 'outer'"):
+    with pytest.raises(InvalidArgument, match=r"unknown how='outer'\. Use one of: inner, left"):
         table.knn_join(df, "v", "q", how="outer")
     with pytest.raises(InvalidArgument, match="two columns '_RANK'"):
         table.knn_join(df.withColumnRenamed("number", "_RANK"), "v", "q")

@@ -107,7 +107,7 @@ def test_commit_survives(event: str, uri: str, engine: Any) -> None:
 def test_fragments_changed_in_place_lose_coverage(change: Callable[[str, int], None], uri: str, engine: Any) -> None:
     scanned, segment = scan_and_build(uri, engine)
     change(uri, 2)
-    with pytest.warns(CoverageWarning, match="1 fragments changed"):
+    with pytest.warns(CoverageWarning, match="does not cover 1 fragment that changed"):
         commit_change(scanned, AddSegment(segment, replace_whole=True))
     assert coverage(uri) == [0, 1, 3]
     check(uri)

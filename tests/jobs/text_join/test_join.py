@@ -135,7 +135,7 @@ def test_on_spark(spark: Any, uri: str) -> None:
         ((COLUMN, "number"), {}, InvalidArgument, "type bigint, and queries are strings"),
         (([COLUMN],), {}, InvalidArgument, "query_column="),
         ((COLUMN, "q", 0), {}, InvalidArgument, "k must be"),
-        ((COLUMN, "q"), {"how": "right"}, InvalidArgument, "how must be inner or left"),
+        ((COLUMN, "q"), {"how": "right"}, InvalidArgument, "unknown how='right'. Use one of: inner, left"),
         ((COLUMN, "q"), {"index": "nothing"}, IndexNotFound, "nothing"),
         ((COLUMN, "q"), {"filter": "id >"}, InvalidFilter, "filter"),
         ((COLUMN, "q"), {"fuzziness": 99}, InvalidArgument, "fuzziness"),

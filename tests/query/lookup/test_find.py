@@ -139,8 +139,8 @@ def test_a_lookup_equals_a_scan(tmp_path: Path, name: str, stable: bool) -> None
             keys = column(name, rng.integers(0, 48, count))
             pairs = [(key,) for key in keys.to_pylist()]
             assert found(asked, [keys]) == expected(uri, ["k"], pairs), kind
-            filtered = lookup(uri, ["k"], filter="g = 1")
-            assert found(filtered, [keys]) == expected(uri, ["k"], pairs, "g = 1"), kind
+        filtered = lookup(uri, ["k"], filter="g = 1")
+        assert found(filtered, [keys]) == expected(uri, ["k"], pairs, "g = 1"), kind
 
 
 @pytest.mark.parametrize("kinds", [("BTREE", None), ("BTREE", "BITMAP"), (None, "BITMAP"), ("ZONEMAP", "BTREE")])

@@ -31,9 +31,10 @@ def uri(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return path
 
 
-def one_by_one(uri: str, k: int, **options: object) -> list[np.ndarray]:
+def one_by_one(uri: str, k: int, every: int = 1, **options: object) -> list[np.ndarray]:
+    """The distances of each query, or of one in some."""
     table = pennon.open(uri)
-    return [table.search("v", query, k, columns=[], **options)["_distance"].to_numpy() for query in ASKED]
+    return [table.search("v", query, k, columns=[], **options)["_distance"].to_numpy() for query in ASKED[::every]]
 
 
 def distances(found: pa.Table, k: int) -> np.ndarray:
@@ -57,7 +58,7 @@ def test_a_batch_is_its_queries_one_by_one(uri: str, options: dict[str, object])
         options = {"ef": 400} | options  # a walk may miss what measuring all rows finds
     batch = table.search_batch("v", ASKED, k, columns=["id"], **options)
     assert batch["query_index"].to_pylist() == np.repeat(np.arange(60), k).tolist()
-    np.testing.assert_allclose(distances(batch, k), one_by_one(uri, k, **options), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(distances(batch, k)[::3], one_by_one(uri, k, 3, **options), rtol=1e-3, atol=1e-5)
 
 
 def test_little_memory_changes_nothing(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,8 +59,8 @@ def test_deltas_uncovered_fragments_refining_and_filters(uri: str) -> None:
     assert plan.filter is not None
     assert [use.index for use in plan.filter.indices] == ["part_idx"]
     text = str(plan)
-    assert "8 partitions of each segment, more while there are fewer than 5 answers or too few selected rows" in text
-    assert "measure  1 fragments (50 of 1,450 rows): 4" in text
+    assert "8 partitions of each segment, more while there are fewer than 5 results or too few selected rows" in text
+    assert "measure  1 fragment (50 of 1,450 rows): 4" in text
     assert "refine   20 candidates" in text
     assert "part_idx: part in {(, 7]}" in text
     ran = pennon.open(uri).explain_search("v", QUERY, 5, filter="part < 8", analyze=True)

@@ -135,7 +135,7 @@ def test_the_explanation_names_both(covered: str) -> None:
     options: dict[str, Any] = {"minimum_nprobes": 2, "maximum_nprobes": 6, "filter": "part = 3", "prefilter": False}
     plan = table.explain_search("v", ASKED[0], 5, **options)
     assert (plan.minimum_nprobes, plan.maximum_nprobes, plan.nprobes) == (2, 6, None)
-    assert "2 partitions of each segment, up to 6 while there are fewer than 5 answers" in str(plan)
+    assert "2 partitions of each segment, up to 6 while there are fewer than 5 results" in str(plan)
     assert "checked on the rows found" in str(plan)
     ran = table.explain_search("v", ASKED[0], 5, analyze=True, **options)
     assert ran.filter is not None

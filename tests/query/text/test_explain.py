@@ -38,7 +38,7 @@ def test_terms_segments_and_scanned_fragments(uri: str) -> None:
     text = str(plan)
     assert "query    Match('needles straw', 'text'); the best 5 matches" in text
     assert "terms    needl (3,020), straw (3,000)" in text
-    assert "scan     1 fragments (2 rows): 2" in text
+    assert "scan     1 fragment (2 rows): 2" in text
     assert "filter   id in {(, 9999]}" in text
     assert plan.to_dict()["columns"][0]["index"] == "text_idx"
 
