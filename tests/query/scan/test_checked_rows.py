@@ -45,8 +45,10 @@ def expected(uri: str, filter: str, columns: list[str]) -> pa.Table:
     return lance.dataset(uri).scanner(filter=filter, columns=columns, use_scalar_index=False).to_table()
 
 
+@pytest.mark.parametrize("most_taken", [0, checked_rows.MOST_TAKEN])
 @pytest.mark.parametrize("filter", FILTERS)
-def test_answers_are_those_of_a_scan(filter: str, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_those_of_a_scan(filter: str, most_taken: int, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked_rows, "MOST_TAKEN", most_taken)
     checked: list[bool] = []
     plain = checked_rows.checked_rows
 
@@ -71,3 +73,13 @@ def test_few_rows_of_few_and_of_many_fragments(fragments: int, uri: str) -> None
     for columns in (["t"], ["t", "id"]):
         filter = f"id IN ({values})"
         assert pennon.open(uri).scan(filter, columns) == expected(uri, filter, columns)
+
+
+def test_rows_that_contain_all_parts_but_not_the_text(uri: str) -> None:
+    lance.write_dataset(pa.table({"id": [1000], "t": ["uvwx vwxy"]}), uri, mode="append")
+    table = pennon.open(uri, engine="local")
+    table.optimize_indices()
+    for columns in (["id"], ["t"]):
+        assert table.explain("contains(t, 'uvwxy')", analyze=True).rows_from_index == 1
+        assert table.scan("contains(t, 'uvwxy')", columns) == expected(uri, "contains(t, 'uvwxy')", columns)
+        assert table.scan("contains(t, 'uvwx')", columns) == expected(uri, "contains(t, 'uvwx')", columns)
