@@ -4,7 +4,7 @@ the first temporary file.
 Their threads busy-wait for the next call, for milliseconds. Calls of tests are small: that waiting takes ten times the
 CPU time of the work, and takes it from the other processes of a run. Threads that sleep give the same results.
 
-Tables of tests are many small files: in memory, a tenth of the CPU time of a run is saved, and no disk is waited for.
+Tables of tests are many small files: in memory, up to a tenth of the CPU time is saved, and no disk is waited for.
 """
 
 import os
