@@ -22,7 +22,7 @@ VERSIONS := .versions
 # tests run on which pyspark is in tests/versions/sparks.py.
 OTHERS := pylance-12.0.0 pylance-13.0.0 pyspark-3.5.9 pyspark-4.0.5 pyspark-4.1.4 pyspark-4.2.1
 # The same tests with fewer examples and cases: `make test` runs them in full.
-QUICK = PENNON_HISTORIES=1 PENNON_CRASH_STRIDE=1000 PENNON_TEST_SAMPLE=8
+QUICK = PENNON_HISTORIES=1 PENNON_CRASH_STRIDE=1000 PENNON_TEST_SAMPLE=16
 # Files in the order of tests/conftest.py: the longest first.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
@@ -55,6 +55,8 @@ kernels: $(STAMP)
 classes: $(STAMP)
 	@$(BIN)/python -m tests.support.class_archive
 
+# Nothing is waited for.
+tests-in-process: JOBS = 2
 tests-in-process: kernels
 	@$(QUICK) $(PYTEST) -m "not heavy and not spark and not process" --timeout=120 $(ARGS)
 

@@ -21,6 +21,7 @@ from pennon.engine.settings import CLASS_ARCHIVE
 from pennon.query.search.tuning import resolve
 from pennon.testing.engines import in_process
 from tests.support.class_archive import archive_path
+from tests.support.long_tests import LONG_TESTS
 
 # The S3 server of tests on object stores.
 pytest_plugins = ("tests.support.object_store",)
@@ -38,7 +39,7 @@ SPARK_FIXTURES = {"engine", "spark"}
 # Set by `make test-versions`, which runs some modules with other releases of PySpark.
 OTHER_SPARK = "PENNON_TEST_SPARK"
 PROCESS_FIXTURES = {"storage_options", "stock"}
-# `make check` runs one case of so many, of each test of the modules that take longest in it.
+# `make check` runs one case of so many, of each test of the modules that take longest in it, and no test that is long.
 SAMPLE = int(os.environ.get("PENNON_TEST_SAMPLE", "1"))
 SAMPLED = (
     *("cli/", "faults/", "format/", "hostile/", "index/", "jobs/", "query/", "spark/"),
@@ -47,36 +48,43 @@ SAMPLED = (
 # The modules that take longest come first, so that the processes of a run end at about the same time.
 LONGEST_FIRST = (
     "docs/test_examples.py",
-    "jobs/tune/test_tune.py",
     "jobs/lookup_join/test_join.py",
-    "spark/test_sql.py",
-    "test_store_failures.py",
+    "jobs/tune/test_tune.py",
+    "engine/test_worker_python.py",
     "spark/test_streams.py",
+    "spark/test_sql.py",
+    "spark/test_read.py",
+    "test_store_failures.py",
     "jobs/knn_join/test_join.py",
-    "cli/test_join.py",
     "jobs/vector/test_build.py",
-    "spark/test_write.py",
+    "jobs/test_kinds_and_verbs.py",
     "query/filter/test_parse_agreement.py",
+    "jobs/test_zones.py",
+    "jobs/btree/test_merge.py",
+    "jobs/inverted/test_life.py",
     "jobs/bitmap/test_interop.py",
     "jobs/btree/test_interop.py",
-    "spark/test_read.py",
-    "jobs/test_zones.py",
-    "jobs/test_kinds_and_verbs.py",
     "jobs/test_branches.py",
-    "query/text/test_pylance.py",
-    "query/lookup/test_find.py",
-    "jobs/inverted/test_life.py",
-    "query/search/test_batch.py",
-    "jobs/btree/test_merge.py",
-    "jobs/shared/test_stale_values.py",
-    "test_local_tables.py",
-    "hostile_names/test_spark.py",
-    "jobs/vector/test_optimize.py",
+    "index/vector/hnsw/test_pylance.py",
     "spark/test_dataframe.py",
+    "spark/test_write.py",
+    "test_local_tables.py",
+    "hostile/test_fuzz.py",
+    "query/search/test_batch.py",
+    "jobs/shared/test_stale_values.py",
+    "query/text/test_pylance.py",
+    "cli/test_join.py",
+    "hostile_names/test_spark.py",
+    "jobs/vector/test_several.py",
+    "test_object_store.py",
+    "secrets/test_verbs.py",
+    "jobs/vector/test_optimize.py",
+    "docs/test_site.py",
+    "query/lookup/test_find.py",
     "jobs/rtree/test_interop.py",
     "jobs/ngram/test_interop.py",
-    "hostile/test_fuzz.py",
-    "secrets/test_verbs.py",
+    "index/vector/test_kmeans.py",
+    "query/search/test_filter.py",
 )
 # Modules whose tests share no more than a session: they come last, and each test goes to whichever process is free.
 SPLIT = ("faults/test_crashes.py", "test_histories.py", "engine/test_session.py")
@@ -195,12 +203,18 @@ def pytest_collection_finish() -> None:
 
 
 def _beyond_sample(items: list[pytest.Item]) -> set[pytest.Item]:
-    """The first case of every test stays, and each `SAMPLE`th after it."""
+    """The first case of every test that is not long stays, and each `SAMPLE`th after it."""
+    if SAMPLE <= 1:
+        return set()
     cases: dict[tuple[Path, str], list[pytest.Item]] = {}
+    left_out: set[pytest.Item] = set()
     for item in items:
-        if SAMPLE > 1 and item.path.relative_to(HERE).as_posix().startswith(SAMPLED):
+        file = item.path.relative_to(HERE).as_posix()
+        if getattr(item, "originalname", None) in LONG_TESTS.get(file, ()):
+            left_out.add(item)
+        elif file.startswith(SAMPLED):
             cases.setdefault((item.path, item.nodeid.partition("[")[0]), []).append(item)
-    return {item for each in cases.values() for number, item in enumerate(each) if number % SAMPLE}
+    return left_out | {item for each in cases.values() for number, item in enumerate(each) if number % SAMPLE}
 
 
 class ByFile(LoadFileScheduling):

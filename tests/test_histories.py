@@ -237,7 +237,7 @@ ROWS = {
 CHANGED = [only(machine, ROWS) for machine in (KeyHistory, with_stable_row_ids(KeyHistory))]
 CHANGING = [only(machine, IN_PLACE) for machine in (*SCALAR, *VECTORS)]
 # How many histories a test draws; `make check` draws fewer.
-HISTORIES = int(os.environ.get("PENNON_HISTORIES", "4"))
+HISTORIES = int(os.environ.get("PENNON_HISTORIES", "3"))
 SHORT = settings(
     max_examples=HISTORIES,
     stateful_step_count=12,

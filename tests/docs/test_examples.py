@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pennon.cli.render import console
+from pennon.jobs.shared import placement
 from tests.docs.compare import agree
 from tests.docs.pages import PAGES, ROOT, Block, blocks, replace, starts_from
 from tests.docs.running import PageRun
@@ -19,6 +20,23 @@ pytestmark = pytest.mark.usefixtures("engine")
 TOUR = ROOT / "docs" / "tour.md"
 # With this variable set, outputs that no longer agree are written into the pages instead of reported.
 UPDATE = bool(os.environ.get("PENNON_DOCS_UPDATE"))
+
+
+# Pages that show what Spark does, and those that run every verb. The others run as for a reader: small tables need no
+# Spark. On Spark, they are `heavy`.
+ON_SPARK = (
+    *("README", "tour", "cli", "spark", "sql", "streams", "knn-join", "lookup-join"),
+    *("create-index", "create-vector-index", "merge", "optimize", "update-column"),
+    *("audit", "compact", "fragment-reuse", "near-duplicates", "search-text", "upsert"),
+)
+RUNS = [
+    *(pytest.param(page, page.stem in ON_SPARK, id=page.stem) for page in PAGES),
+    *(
+        pytest.param(page, True, id=f"{page.stem}, on Spark", marks=pytest.mark.heavy)
+        for page in PAGES
+        if page.stem not in ON_SPARK
+    ),
+]
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +52,15 @@ def beginnings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"nothing": nothing, "tables": tables, "indices": indices}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page(page: Path, beginnings: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("page", "on_spark"), RUNS)
+def test_a_page(
+    page: Path, on_spark: bool, beginnings: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = list(blocks(page))
     if not any(block.runs for block in found):
         return
+    if not on_spark:
+        monkeypatch.delenv(placement.VARIABLE)
     shutil.copytree(beginnings[starts_from(page)], tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(console, "_width", 120)

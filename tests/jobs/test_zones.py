@@ -17,7 +17,7 @@ from pennon.format.index_metadata import IndexSegment
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.zones.checksums import CHECKSUMS_KEY
-from tests.support.tables import FILTERS, MIXED_FILTERS, full_scan, stock_answer, write_every_type
+from tests.support.tables import FILTERS, MIXED_FILTERS, full_scan, full_scans, stock_answer, write_every_type
 
 pytestmark = pytest.mark.usefixtures("process_engine")
 
@@ -79,8 +79,7 @@ def build(uri: str, kind: str, fragments: list[int] | None = None) -> None:
 def check(uri: str, kind: str, *, used: bool = True) -> None:
     """Pennon, pylance and a scan agree, both use the index, and the audit finds nothing."""
     table, dataset = pennon.open(uri), lance.dataset(uri)
-    for filter in ASKED:
-        expected = full_scan(dataset, filter)
+    for filter, expected in full_scans(dataset, ASKED).items():
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         assert table.count(filter) == len(expected), filter
         assert stock_answer(dataset, filter)[0] == expected, f"pylance: {filter}"
@@ -219,8 +218,8 @@ def test_every_type_and_operator_agrees(tmp_path: Path, kind: str) -> None:
     for column in COLUMNS[kind]:
         table.create_index(column, kind, **OPTIONS[kind])
     table, dataset = pennon.open(uri), lance.dataset(uri)
-    for filter in [filter for column in COLUMNS[kind] for filter in FILTERS[column]] + MIXED_FILTERS:
-        expected = full_scan(dataset, filter)
+    filters = [filter for column in COLUMNS[kind] for filter in FILTERS[column]] + MIXED_FILTERS
+    for filter, expected in full_scans(dataset, filters).items():
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         # NaNs with a sign: no bounds make pylance find these and the numbers of their zone.
         if filter != "f64 < cast('-inf' as double)":

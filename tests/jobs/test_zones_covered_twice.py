@@ -12,6 +12,7 @@ import pytest
 
 import pennon
 from pennon.testing.in_place import change_in_place
+from tests.support.cases import covering
 from tests.support.old_values import HEALERS, check_answers, check_healing
 from tests.support.tables import full_scan, stock_answer
 
@@ -53,9 +54,7 @@ def test_old_zones_are_not_believed_and_are_removed(tmp_path: Path, kind: str) -
     assert "nothing to do" in str(pennon.open(uri).plan_optimize())
 
 
-@pytest.mark.parametrize("healer", HEALERS)
-@pytest.mark.parametrize("merged", [None, 0, 9], ids=["default", "delta", "all"])
-@pytest.mark.parametrize("kind", OPTIONS)
+@pytest.mark.parametrize(("kind", "merged", "healer"), covering(OPTIONS, [None, 0, 9], HEALERS, strength=2))
 def test_old_nulls_of_rows_that_stay_where_they_are(tmp_path: Path, kind: str, merged: int | None, healer: str) -> None:
     """pylance joins old and new NULLs of a fragment, or has both in two segments, and answers by both."""
     uri = old_and_new_zones(tmp_path / "t.lance", kind, compacted=False, merged=merged)

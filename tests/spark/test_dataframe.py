@@ -15,6 +15,7 @@ import pennon
 import pennon.spark
 from pennon.errors import ColumnNotFound, InvalidArgument, InvalidFilter, SparkUnavailable
 from pennon.jobs.dataframe import _ReadParts  # pyright: ignore[reportPrivateUsage]
+from tests.support.cases import amounts
 from tests.support.tables import write_every_type
 
 
@@ -72,8 +73,9 @@ def test_only_the_rows_that_were_found_are_read(uri: str, spark: SparkSession, m
     assert parts == [found, 50]  # by the index, and the fragment that it does not cover
 
 
+@pytest.mark.parametrize("queries", amounts(12, 24))
 @pytest.mark.parametrize("pushdown", ["true", "false"])
-def test_one_frame_in_many_queries(spark: SparkSession, uri: str, pushdown: str) -> None:
+def test_one_frame_in_many_queries(spark: SparkSession, uri: str, pushdown: str, queries: int) -> None:
     """Random sequences of queries on one DataFrame, also ones that are planned early and run late, whatever Spark is
     set to push down. The oracle is Spark over rows in its own memory."""
     rng = random.Random(pushdown)
@@ -83,7 +85,7 @@ def test_one_frame_in_many_queries(spark: SparkSession, uri: str, pushdown: str)
         oracle = spark.createDataFrame(lance.dataset(uri).to_table()).cache()
         frames = [spark.read.format("pennon").load(uri), pennon.open(uri, spark=spark).dataframe()]
         waiting: list[tuple[DataFrame, DataFrame]] = []
-        for _ in range(24):
+        for _ in range(queries):
             conditions = [f"k {rng.choice(['=', '<', '!='])} {rng.randrange(50)}", "id > 500", "s = 's3'", "true"]
             kind, frame = rng.randrange(4), rng.choice(frames)
             one, two = rng.choice(conditions), rng.choice(conditions)

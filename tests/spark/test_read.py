@@ -28,6 +28,7 @@ from pennon.query.scan import tasks as parts
 from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import Part
 from pennon.spark.source import PennonSource
+from tests.support.cases import amounts
 from tests.support.tables import every_type, full_scan, write_every_type
 
 
@@ -94,14 +95,15 @@ CONDITIONS = st.recursive(
 )
 
 
+@pytest.mark.parametrize("examples", amounts(3, 20))
 @pytest.mark.parametrize("history", ["partial", "deferred", "stable"])
-def test_random_filters_equal_a_full_scan(spark: SparkSession, tmp_path: Path, history: str) -> None:
+def test_random_filters_equal_a_full_scan(spark: SparkSession, tmp_path: Path, history: str, examples: int) -> None:
     uri = make(tmp_path, history)
     oracle = spark.createDataFrame(lance.dataset(uri).to_table())
     frame = load(spark, uri)
     assert ids(frame) == ids(oracle)
 
-    @settings(max_examples=5, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=ALL)
+    @settings(max_examples=examples, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=ALL)
     @given(st.lists(CONDITIONS, min_size=4, max_size=4))
     def check(conditions: list[str]) -> None:
         """Several filters in one job, all over the same DataFrame."""

@@ -37,6 +37,11 @@ def covering(*axes: Collection[Any], strength: int) -> list[Any]:
     ]
 
 
+def amounts(few: int, many: int) -> list[Any]:
+    """How many random examples a test tries: `few` in `make test`, `many` where it is `heavy`."""
+    return [pytest.param(few, id="few"), pytest.param(many, id="many", marks=pytest.mark.heavy)]
+
+
 def _key(case: tuple[tuple[int, Any], ...]) -> tuple[int, ...]:
     return tuple(number for number, _ in case)
 

@@ -13,7 +13,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from pennon.testing.oracles import full_scan
+from pennon.testing.oracles import full_scan, full_scans
 from pennon.testing.oracles import pylance_answer as stock_answer
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "UNSERVED",
     "every_type",
     "full_scan",
+    "full_scans",
     "stock_answer",
     "write_every_type",
 ]

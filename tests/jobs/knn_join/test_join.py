@@ -20,6 +20,7 @@ from pennon.jobs.knn_join.join import knn_join
 from pennon.jobs.knn_join.plan import KnnJoinPlan, plan_knn_join
 from pennon.jobs.knn_join.tasks import answer_questions, finish, route_queries
 from pennon.query.search.request import SearchRequest
+from tests.support.cases import covering
 from tests.support.frames import frame_of, rows_of
 from tests.support.neighbors import DIM, KINDS, brute_force, check, index, queries, rows, write
 from tests.support.tables import every_type
@@ -324,8 +325,14 @@ def test_a_group_whose_rows_are_all_deleted(tmp_path: Path) -> None:
     assert [] in alone
 
 
-@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"])
-@pytest.mark.parametrize("filter", ["first > 0.6", "first > 0.6 and id % 3 = 0", "id % 4 = 1"])
+@pytest.mark.parametrize(
+    ("kind", "filter"),
+    covering(
+        ["IVF_FLAT", "IVF_PQ", "IVF_HNSW_SQ"],
+        ["first > 0.6", "first > 0.6 and id % 3 = 0", "id % 4 = 1"],
+        strength=1,
+    ),
+)
 def test_under_a_filter_it_has_the_recall_of_single_searches(tmp_path: Path, kind: str, filter: str) -> None:
     """Also where the selected rows are together, and the queries elsewhere: their nearest partitions hold few of
     them."""

@@ -12,7 +12,6 @@ from unittest import mock
 
 import lance
 import pytest
-from lance.namespace import DirectoryNamespace
 
 import pennon
 from pennon.errors import CommitConflict
@@ -202,6 +201,8 @@ def test_the_reason_for_exact_commits(tmp_path: Path) -> None:
 
 def test_a_store_that_refuses_an_exact_commit_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some servers cannot copy on a condition. The merge is committed in another way, and the next one at once."""
+    from lance.namespace import DirectoryNamespace  # a second of CPU time in every process of a run
+
     monkeypatch.setattr(exact_commit, "_refused", set())
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(rows(range(10)), uri)

@@ -16,7 +16,7 @@ from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Location, open_store
 from pennon.index.ngram.files import POSTINGS_FILE, SCHEMA, write_segment
 from pennon.index.ngram.tokens import tokens_of
-from pennon.testing.oracles import full_scan, pylance_answer
+from pennon.testing.oracles import full_scans, pylance_answer
 from tests.support.cases import covering
 from tests.support.manifests import edit_newest
 from tests.support.texts import random_texts, sentences
@@ -51,8 +51,7 @@ def append(uri: str, start: int, count: int) -> None:
 def check(uri: str) -> None:
     """Pennon, pylance and a scan agree, by the index wherever that serves a filter."""
     opened, dataset = pennon.open(uri), lance.dataset(uri)
-    for filter in FILTERS:
-        expected = full_scan(dataset, filter)
+    for filter, expected in full_scans(dataset, FILTERS).items():
         assert sorted(opened.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         answer, used = pylance_answer(dataset, filter)
         assert answer == expected, f"pylance: {filter}"

@@ -22,6 +22,7 @@ from pennon.index.fragment_reuse.reading import read_fragment_reuse
 from pennon.index.vector.vectors import to_lists
 from pennon.jobs.shared.stale_values import shared_fragments
 from pennon.table import Table
+from tests.support.cases import covering
 from tests.support.tables import full_scan, stock_answer
 
 pytestmark = pytest.mark.usefixtures("process_engine")
@@ -164,8 +165,7 @@ HEALERS: dict[str, Callable[[Table], object]] = {
 }
 
 
-@pytest.mark.parametrize("compacted", [False, True])
-@pytest.mark.parametrize("heal", HEALERS)
+@pytest.mark.parametrize(("heal", "compacted"), covering(HEALERS, [False, True], strength=1))
 def test_old_values_beside_a_new_segment_are_found_and_healed(changed: str, heal: str, compacted: bool) -> None:
     spoil(changed, compacted=compacted)
     report = pennon.open(changed).audit()

@@ -16,7 +16,7 @@ import pennon
 from pennon.engine import SparkEngine
 from pennon.errors import DoubtfulRecallWarning, InvalidArgument, RecallUnknown
 from pennon.index.vector.vectors import to_lists
-from pennon.jobs.tune import candidates
+from pennon.jobs.tune import advise, candidates
 from pennon.query.search.tuning import resolve
 from pennon.report.facts import collect
 from pennon.report.summary import notices
@@ -55,8 +55,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Candidates for an index are measured with fewer queries: their recall is known less exactly."""
-    monkeypatch.setattr(candidates, "QUERIES", 100)
+    """Candidates for an index are measured on fewer rows with fewer queries: their recall is known less exactly."""
+    monkeypatch.setattr(candidates, "QUERIES", 50)
+    monkeypatch.setattr(advise, "SAMPLE_ROWS", 3500)
 
 
 @pytest.fixture
@@ -158,7 +159,8 @@ def test_a_large_table_is_not_measured_for_one_search(uri: str, monkeypatch: pyt
         table.search("v", QUERIES[0], 30, recall=TARGET)
 
 
-def test_recall_one_measures_every_row_if_nothing_else_is_certain(made: str) -> None:
+def test_recall_one_measures_every_row_if_nothing_else_is_certain(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "MOST_QUERIES", resolve.LEAST_QUERIES)
     plan = opened(made).explain_search("v", QUERIES[0], recall=1.0)
     assert plan.index is None
     assert plan.expected is not None

@@ -17,7 +17,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.format.store import Location
 from pennon.index.cache import SHARED_CACHE, ByteCache
 from pennon.query.scan import planner
-from tests.support.tables import FILTERS, MIXED_FILTERS, every_type, full_scan, write_every_type
+from tests.support.tables import FILTERS, MIXED_FILTERS, every_type, full_scan, full_scans, write_every_type
 
 pytestmark = pytest.mark.usefixtures("process_engine")
 
@@ -29,8 +29,7 @@ def uri(tmp_path: Path) -> str:
 
 def check(uri: str, filters: list[str]) -> None:
     table, dataset = pennon.open(uri), lance.dataset(uri)
-    for filter in filters:
-        expected = full_scan(dataset, filter)
+    for filter, expected in full_scans(dataset, filters).items():
         assert sorted(table.scan(filter, ["id"])["id"].to_pylist()) == expected, filter
         assert table.count(filter) == len(expected), filter
         assert sorted(i for b in table.scan_batches(filter, ["id"]) for i in b["id"].to_pylist()) == expected, filter
