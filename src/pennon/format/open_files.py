@@ -14,7 +14,7 @@ SHARE, MOST = 4, 1 << 14
 
 
 class Closable(Protocol):
-    """What can close its files, and open them again by itself."""
+    """What can close its files, and opens them again when it reads."""
 
     def close_for_now(self) -> None: ...
 
