@@ -30,7 +30,7 @@ class Page(str):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        # In a sandbox, whatever the document holds runs no script and reaches nothing of the notebook.
+        # The sandbox keeps the document apart from the notebook, and runs no scripts.
         style = "width: 100%; height: 45em; border: 0"
         return f'<iframe sandbox="" style="{style}" srcdoc="{escape(self)}"></iframe>'
 
