@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,3 +160,12 @@ def test_broken_manifests_are_named_errors(keep: int, table: Table) -> None:
     for broken in (content[:keep], content[-keep:] if keep else b"", content[:keep] + content[-16:]):
         with pytest.raises(errors.DamagedFile):
             parse_manifest(broken, "m")
+
+
+@pytest.mark.parametrize("verb", ["refresh", "maintain", "optimize_indices", "compact"])
+def test_a_table_that_is_gone_is_reported_as_such(tmp_path: Path, verb: str) -> None:
+    lance.write_dataset(pa.table({"a": [1, 2]}), tmp_path / "t.lance")
+    table = pennon.open(str(tmp_path / "t.lance"), engine="local")
+    shutil.rmtree(tmp_path / "t.lance")
+    with pytest.raises(errors.TableNotFound, match="there is no Lance table at"):
+        getattr(table, verb)()

@@ -6,6 +6,8 @@ import ast
 import dataclasses
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -140,3 +142,11 @@ def test_every_public_name_is_in_the_reference() -> None:
     listed |= set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
     assert set(pennon.__all__) - listed == {"open"}
     assert set(pennon.spark.__all__) <= listed
+
+
+@pytest.mark.process
+def test_public_modules_need_no_import_of_their_own() -> None:
+    """Messages and documents name `pennon.text.Match` and `pennon.spark.read`."""
+    names = "pennon.text.Match, pennon.spark.read"
+    code = f"import pennon; assert {{'spark', 'text'}} <= {{*dir(pennon)}}; {names}"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -257,12 +257,18 @@ _MODULES = {
 }
 
 
+# Public modules, which documents and messages name as `pennon.text.Match`.
+_SUBMODULES = ("spark", "text")
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         # From the metadata of the installed package. Executors may have the sources only.
         value = import_module("importlib.metadata").version("pennon")
     elif name in _MODULES:
         value = getattr(import_module(_MODULES[name]), "open_table" if name == "open" else name)
+    elif name in _SUBMODULES:
+        value = import_module(f"pennon.{name}")
     else:
         raise AttributeError(f"module 'pennon' has no attribute {name!r}")
     globals()[name] = value
@@ -270,4 +276,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES, "__version__"})
+    return sorted({*globals(), *_MODULES, *_SUBMODULES, "__version__"})

@@ -22,7 +22,16 @@ TABLE = '<table style="text-align: left; word-break: break-word">'
 GAP = "  "
 
 
-class Displayed:
+class Printed:
+    """IPython shows it as `print` does, not as its long `repr`."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self) if cycle else str(self))
+
+
+class Displayed(Printed):
     """Shown in a notebook as a table of what its `to_dict` returns."""
 
     __slots__ = ()
@@ -35,7 +44,7 @@ class Displayed:
         return section(type(self).__name__, fields_table(self.to_dict()))
 
 
-class DisplayedFields:
+class DisplayedFields(Printed):
     """A dataclass that is shown in a notebook as a table of its fields."""
 
     __slots__ = ()
@@ -109,7 +118,7 @@ def _plain(name: str, value: Any) -> str:
     if isinstance(value, int):
         # Versions and ids are names, not amounts.
         named = name.startswith("version") or name.endswith(("_version", "_ids", "fragments"))
-        return human_bytes(value) if name.endswith("_bytes") else str(value) if named else f"{value:,}"
+        return human_bytes(value) if "bytes" in name.split("_") else str(value) if named else f"{value:,}"
     if isinstance(value, float):
         return f"{value:.3f}" if name.endswith("seconds") else f"{value:.4g}"
     return value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(value)

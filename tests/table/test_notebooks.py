@@ -126,8 +126,28 @@ def test_indices_print_as_a_table_and_are_a_list(table: pennon.Table) -> None:
     head, line = str(found).splitlines()
     assert head.split() == ["name", "type", "columns", "segments", "coverage", "rows", "size", "created"]
     assert "BTREE" in line.upper()
-    assert "100.0%" in line
+    assert " 100% " in line
     assert repr(found) == str(found)
+
+
+def test_an_ipython_prompt_shows_what_print_does(table: pennon.Table) -> None:
+    class Printer:
+        def text(self, text: str) -> None:
+            written.append(text)
+
+    written: list[str] = []
+    values: list[Any] = [table.plan_index("id"), table.create_index("id"), table.explain("id = 3"), pennon.IvfPq()]
+    for value in values:
+        value._repr_pretty_(Printer(), False)
+    assert written == [str(value) for value in values]
+
+
+def test_a_report_is_shown_in_a_frame_without_scripts(table: pennon.Table) -> None:
+    report: Any = table.report()
+    ((tag, attributes),) = Reader(report._repr_html_()).tags
+    assert tag == "iframe"
+    assert attributes["sandbox"] == ""
+    assert attributes["srcdoc"] == report
 
 
 def test_columns_of_numbers_are_aligned_to_the_right() -> None:

@@ -25,6 +25,16 @@ class Verb(click.Command):
             click.Option(["--quiet"], is_flag=True, expose_value=False, callback=_set_quiet, help=QUIET_HELP),
         ]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            filters = {"--filter", "--where"}.intersection(option for param in self.params for option in param.opts)
+            if filters and "unexpected extra argument" in error.message:
+                given = f'{error.message}. Give a filter as {filters.pop()} "user_id = 42"'
+                raise click.UsageError(given, ctx) from None
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         settings_of(ctx).json = ctx.params.get("output") == "json"
         return super().invoke(ctx)

@@ -32,11 +32,15 @@ maintain_option = click.option(
 
 @verb("delete", example='pennon delete events.lance "user_id = 42" --dry-run')
 @on_table
-@click.argument("filter")
+@click.argument("filter", required=False)
+@click.option("--where", metavar="FILTER", help="The same as the argument.")
 @dry_run_option
 @output_option
-def delete(table: Table, filter: str, dry_run: bool, output: str) -> None:
+def delete(table: Table, filter: str | None, where: str | None, dry_run: bool, output: str) -> None:
     """Delete the rows of the table at URI that FILTER selects: an SQL condition, or true for all."""
+    if (filter is None) == (where is None):
+        raise click.UsageError('give the rows to delete as one filter: "user_id = 42", or true for all')
+    filter = filter if where is None else where
     if dry_run:
         render.print_plan(table.plan_delete(filter), output)
     else:

@@ -118,10 +118,18 @@ class ReceiveRows:
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The columns of a frame as PySpark passes them. Raises ValueError for a type that Arrow lacks."""
+    """The columns of a frame as PySpark passes them.
+
+    Raises:
+        ValueError: a type that Arrow lacks.
+        SparkUnavailable: the session of the frame was stopped.
+    """
     from pyspark.errors import PySparkException  # noqa: PLC0415
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415
 
+    from pennon.engine.session import check_running  # noqa: PLC0415 - which imports this module
+
+    check_running(frame.sparkSession)
     fields: list[pa.Field] = []
     for field in frame.schema.fields:
         try:

@@ -50,6 +50,19 @@ def open_dataset(location: Location, version: int | None = None, manifest: bytes
         raise _not_opened(location, version, error) from error
 
 
+def newest_version(location: Location, dataset: lance.LanceDataset) -> int:
+    """The number of the newest version of a table that was open.
+
+    Raises TableNotFound only if the store answered that the table is gone.
+    """
+    try:
+        return dataset.latest_version
+    except (ValueError, OSError) as error:
+        if is_missing(error):
+            raise _not_opened(location, None, error) from error
+        raise
+
+
 def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:
     """The error for a failed attempt to open a table."""
     what = f"{f'version {version} of the table' if version else 'a Lance table'} at {location.shown}"

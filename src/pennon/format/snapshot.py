@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pennon.format.failures import answering
 from pennon.format.manifest import manifest_paths, read_manifest
-from pennon.format.opening import open_dataset, read_local_manifest
+from pennon.format.opening import newest_version, open_dataset, read_local_manifest
 from pennon.format.rows import RowReader
 from pennon.format.schema import Column, Columns
 from pennon.format.store import Location, open_store
@@ -42,11 +42,11 @@ class Snapshot(RowReader):
         return pin
 
     def latest(self) -> Snapshot:
-        """The newest version of the same table; this object if it is the newest."""
+        """The newest version of the same table; this object if it is the newest. Raises TableNotFound if it is gone."""
         with answering(f"the newest version of {self.uri}"):
             newest = max(manifest_paths(self.store), default=0) if self.store.is_local else 0
             if newest < self.version:  # not listed, or listed in part
-                newest = self.dataset.latest_version
+                newest = newest_version(self.location, self.dataset)
         return self if newest == self.version else Snapshot.open(self.location, newest)
 
     @property

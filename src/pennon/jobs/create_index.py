@@ -48,7 +48,8 @@ def create_index(
     """Build what was planned on `snapshot` and commit it, in place of the whole index or as one segment of it."""
     if whole and not replace and any(s.name == plan.name for s in snapshot.manifest.user_segments):
         raise IndexExists(
-            f"table {snapshot.uri} has an index {plan.name!r} already", "Choose another name, or replace=True"
+            f"table {snapshot.uri} has an index {plan.name!r} already",
+            "Choose another name, or replace it (replace=True, without --no-replace)",
         )
     check_name_free(snapshot, plan.name, (plan.field_id,))
     if not whole:

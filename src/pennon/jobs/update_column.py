@@ -23,6 +23,7 @@ from pennon.format.schema import stored_values
 from pennon.format.snapshot import Pin, Snapshot
 from pennon.jobs.shared.commit import log_commit
 from pennon.jobs.shared.retry import attempts
+from pennon.query.filter.mistakes import invalid_value
 from pennon.query.scan.execute import is_damage
 from pennon.wording import plural, sql_identifier
 
@@ -121,7 +122,7 @@ def _check(snapshot: Snapshot, update: ColumnUpdate, type_: pa.DataType) -> None
         if is_damage(error):
             with snapshot.reading_rows():
                 raise
-        raise InvalidFilter(f"the new value of {update.column!r} cannot be evaluated: {first_line(error)}") from error
+        raise invalid_value(update.column, first_line(error), snapshot.column_types) from error
     if update.where is not None and row.schema.field(CHOSEN).type != pa.bool_():
         raise InvalidFilter(f"{update.where!r} is not a condition but of type {row.schema.field(CHOSEN).type}")
     try:

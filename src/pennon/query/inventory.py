@@ -14,7 +14,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.fragment_reuse.coverage import effective_coverage
 from pennon.index.fragment_reuse.reading import FragmentReuse, read_fragment_reuse
 from pennon.index.registry import label_of, why_unusable
-from pennon.wording import human_bytes
+from pennon.wording import human_bytes, percent
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class IndexList(list[Index]):
                 index.type,
                 ", ".join(index.columns),
                 str(len(index.segments)),
-                f"{index.coverage:.1%}",
+                percent(index.coverage),
                 f"{index.rows_covered:,}",
                 human_bytes(index.size_bytes),
                 index.created_at.strftime("%Y-%m-%d") if index.created_at else "",

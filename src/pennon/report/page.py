@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
+from typing import Any
 
 from pennon.index.description import Chart
 from pennon.report.charts import bars, meter, ranked
@@ -23,7 +24,21 @@ MAX_CHARTS = 4
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(facts: TableFacts) -> str:
+class Page(str):
+    """The document as text, which a notebook shows in a frame."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        # The sandbox keeps the document apart from the notebook, and runs no scripts.
+        style = "width: 100%; height: 45em; border: 0"
+        return f'<iframe sandbox="" style="{style}" srcdoc="{escape(self)}"></iframe>'
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(f"<report: HTML of {len(self):,} characters>")
+
+
+def page(facts: TableFacts) -> Page:
     name = facts.uri.rstrip("/").rpartition("/")[2] or facts.uri
     sections = [
         _head(facts, name),
@@ -35,7 +50,7 @@ def page(facts: TableFacts) -> str:
         _section("Fragment Reuse Index", _reuse(facts)),
         _section("History of the indices", _history(facts)),
     ]
-    return (
+    return Page(
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'

@@ -50,6 +50,7 @@ class TableHandle:
             The same handle.
 
         Raises:
+            TableNotFound: the table is gone.
             StoreUnavailable: the store does not answer; try again later.
         """
         self._move_to(self._snapshot.latest())

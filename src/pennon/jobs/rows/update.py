@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from pennon.engine import Engine
-from pennon.errors import InvalidArgument, InvalidFilter, PennonError
+from pennon.errors import InvalidArgument, PennonError
 from pennon.format.failures import first_line
 from pennon.format.new_rows import conformed, conformed_array, refuse_blobs, with_row_ids, write_new_rows
 from pennon.format.row_changes import NewFragment, commit_moved_rows
@@ -38,6 +38,7 @@ from pennon.jobs.rows.find import (
 from pennon.jobs.rows.plan import RowsPlan
 from pennon.jobs.rows.written import deleting_recorded, record_fragments
 from pennon.jobs.shared.cleanup import scratch_directory
+from pennon.query.filter.mistakes import invalid_value
 from pennon.query.scan.execute import is_damage
 from pennon.query.scan.request import ScanRequest
 from pennon.query.scan.tasks import Part, read_part
@@ -93,7 +94,7 @@ def check_update(snapshot: Snapshot, update: RowsUpdate) -> None:
             if is_damage(error):
                 with snapshot.reading_rows():
                     raise
-            raise InvalidFilter(f"the new value of {name!r} cannot be evaluated: {first_line(error)}") from error
+            raise invalid_value(name, first_line(error), snapshot.column_types) from error
         try:
             conformed_array(row[CHECKED].combine_chunks(), column.declared)
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:

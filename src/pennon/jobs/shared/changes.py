@@ -65,7 +65,8 @@ class AddSegment:
         if self.replace_whole:
             if same_name and not self.may_replace:
                 raise IndexExists(
-                    f"table {base.uri} has an index {segment.name!r} already", "Choose another name, or replace=True"
+                    f"table {base.uri} has an index {segment.name!r} already",
+                    "Choose another name, or replace it (replace=True, without --no-replace)",
                 )
             return SegmentChange((segment,), tuple(same_name))
         reuse = read_fragment_reuse(base)

@@ -21,9 +21,11 @@ from pennon.index.key_spans import Order
 from pennon.query.filter.columns import Columns
 from pennon.query.filter.grammar import read
 from pennon.query.filter.literals import Literal
+from pennon.query.filter.mistakes import refuse_quoted_columns
 from pennon.query.filter.opaque_text import enclosed
 from pennon.query.filter.syntax import Between, Comparison, Constant, Expression, In, Logic, Name
 from pennon.query.filter.tokens import Broken, NotUnderstood
+from pennon.wording import plural
 
 # The start and end of a piece of the filter's text, and its replacement.
 _Change = tuple[int, int, str]
@@ -59,6 +61,7 @@ def spelled_for_lance(sql: str, columns: Mapping[str, pa.DataType]) -> Spelled:
         return Spelled(enclosed(sql), None)
     except Broken:
         return Spelled(sql, None)  # the parser reports it
+    refuse_quoted_columns(sql, expression, columns)
     speller = _Speller(sql, Columns(columns))
     changes = sorted(speller.changes(expression), reverse=True)
     for start, end, text in changes:
@@ -115,9 +118,9 @@ def _spelled(literal: Literal, order: Order, path: str, written: str) -> str | N
     kind, value = literal.kind, literal.value
     match order.family, kind:
         case "decimal", ("float" | "string"):
-            return _decimal(str(value) if kind == "string" else written, order.type, path)
+            return _decimal(str(value) if kind == "string" else written, order.type, path, written)
         case "int", ("float" | "string" | "binary"):
-            return _integer(str(value) if kind == "string" else written, order, path)
+            return _integer(str(value) if kind == "string" else written, order, path, written)
         case "float", "string":
             if not _NUMBER.fullmatch(value):
                 raise _refused(path, order.type, repr(value), f"{path} > 1.5")
@@ -140,24 +143,28 @@ def _spelled(literal: Literal, order: Order, path: str, written: str) -> str | N
             return None
 
 
-def _integer(text: str, order: Order, path: str) -> str:
+def _integer(text: str, order: Order, path: str, written: str) -> str:
     value = Decimal(text) if _NUMBER.fullmatch(text) else None
     if value is not None and value.adjusted() < _MAX_DIGITS and value == value.to_integral_value():
         number = int(value)
         if order.first[1] <= number < order.last[1]:
             return str(number)
-    raise _refused(path, order.type, text, f"{path} = 7")
+    raise _refused(path, order.type, written, f"{path} = 7")
 
 
-def _decimal(text: str, type_: pa.DataType, path: str) -> str:
+def _decimal(text: str, type_: pa.DataType, path: str, written: str) -> str:
     try:
         value = Decimal(text) if _NUMBER.fullmatch(text) else None
     except InvalidOperation:
         value = None
     unscaled = value.scaleb(type_.scale) if value is not None and value.is_finite() else None
-    spelling = f"{path} = cast('1.5' as decimal({type_.precision}, {type_.scale}))"
-    if unscaled is None or unscaled != unscaled.to_integral_value() or abs(unscaled) >= 10**type_.precision:
-        raise _refused(path, type_, text, spelling)
+    if unscaled is None or abs(unscaled) >= 10**type_.precision:
+        raise _refused(path, type_, written, f"{path} = cast('1.5' as decimal({type_.precision}, {type_.scale}))")
+    if unscaled != unscaled.to_integral_value():
+        raise InvalidFilter(
+            f"{written} cannot be compared with column {path}, which has type {type_}",
+            f"Round it to {plural(type_.scale, 'decimal place')}, or compare floats: cast({path} as double) > {text}",
+        )
     return f"cast('{value:f}' as decimal({type_.precision}, {type_.scale}))"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, replace
@@ -12,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
-from pennon.errors import InvalidArgument, InvalidFilter, PennonError
+from pennon.errors import InvalidArgument, PennonError
 from pennon.format.failures import plain_line
 from pennon.format.rows import ADDRESS, ScannedRows
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import translate_panics, translate_read_errors
 from pennon.query.catalog import Catalog
+from pennon.query.filter.mistakes import invalid_filter
 from pennon.query.filter.opaque_text import as_written
 from pennon.query.filter.predicate import Node
 from pennon.query.filter.reading import read_filter
@@ -224,21 +224,7 @@ def filter_errors(sql: str | None, expressions: tuple[tuple[str, str], ...] | No
             raise InvalidArgument(
                 f"{where} cannot be evaluated: {line}", 'Write {"name": "SQL expression over columns"}'
             ) from error
-        raise _invalid_filter(as_written(sql or ""), line, text) from error
-
-
-def _invalid_filter(sql: str, line: str, text: str) -> InvalidFilter:
-    if unexpected := re.search(r"Expected: \), found: (.+?)\)(?:,|$)", text, re.MULTILINE):
-        return InvalidFilter(
-            f"the filter does not parse at {unexpected[1]!r}: {sql!r}",
-            "Pass only a condition; limit, order_by and columns are separate arguments",
-        )
-    remedy = "See the filter syntax in docs/scan.md"
-    if "precision and scale" in line:
-        remedy = "Write a decimal as a number, 12.34, or as cast('12.34' as decimal(12, 2))"
-    elif '"' in sql:
-        remedy = "Lance reads text in double quotes as a string; put column names in backticks: `user id` = 42"
-    return InvalidFilter(f"the filter {sql!r} cannot be evaluated: {line}", remedy)
+        raise invalid_filter(as_written(sql or ""), line, text) from error
 
 
 def is_damage(error: Exception) -> bool:

@@ -18,6 +18,7 @@ from pennon.format.snapshot import Pin, Snapshot
 from pennon.format.store import Location
 from pennon.query.catalog import Catalog
 from pennon.secrets import is_secret
+from pennon.wording import did_you_mean
 
 Storage = Mapping[str, str]
 Given = Mapping[str, Any]
@@ -140,13 +141,14 @@ def joined_options(storage: Storage, given: Storage | None) -> Storage:
     return {**storage, **(given or {})}
 
 
-def no_options(*known: str) -> Callable[[set[str]], None]:
+def no_options(function: str, *known: str) -> Callable[[set[str]], None]:
     """A check for functions whose options are few."""
 
     def check(names: set[str]) -> None:
         unknown = sorted(names - {*known})
         if unknown:
-            takes = f"It takes: {', '.join(known)}" if known else "It takes no others"
-            raise InvalidArgument(f"the function has no argument {unknown[0]!r}", takes)
+            signature = SIGNATURES[function]
+            takes = (*signature.required, *signature.optional, *known, *EVERYWHERE)
+            raise InvalidArgument(f"{function} has no argument {unknown[0]!r}", did_you_mean(unknown[0], takes))
 
     return check

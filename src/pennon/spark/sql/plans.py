@@ -74,6 +74,6 @@ def _index_row(index: Index, fragments: int) -> tuple[Any, ...]:
 
 
 FUNCTIONS = (
-    TableFunction("pennon_explain", no_options(), _plan_schema, _plan),
-    TableFunction("pennon_indices", no_options(), _indices_schema, _indices),
+    TableFunction("pennon_explain", no_options("pennon_explain"), _plan_schema, _plan),
+    TableFunction("pennon_indices", no_options("pennon_indices"), _indices_schema, _indices),
 )

@@ -88,6 +88,6 @@ def _values(column: Column, given: Any) -> pa.Array:
 
 
 FUNCTIONS = (
-    TableFunction("pennon_scan", no_options("limit", *IDS), _scan_schema, _scan),
-    TableFunction("pennon_lookup", no_options(*IDS), _lookup_schema, _lookup),
+    TableFunction("pennon_scan", no_options("pennon_scan", "limit", *IDS), _scan_schema, _scan),
+    TableFunction("pennon_lookup", no_options("pennon_lookup", *IDS), _lookup_schema, _lookup),
 )
