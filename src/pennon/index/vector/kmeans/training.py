@@ -43,9 +43,9 @@ def train_kmeans(
     drawn = points[order[:k]]
     middle = middle_of(drawn, spherical)
     centroids = (directions(drawn) if spherical else drawn - middle).astype(np.float32)
-    rows = prepared(points, middle, spherical, order)
-    half = rows[: len(rows) // 2]
     threads, start = faiss.omp_get_max_threads(), None
+    rows = prepared(points, middle, spherical, order, threads)
+    half = rows[: len(rows) // 2]
     repeat = partial(passes, spherical=spherical, tolerance=tolerance, max_iters=max_iters, threads=threads, rng=rng)
     with one_thread():
         if len(half) >= BATCH_POINTS * k:
