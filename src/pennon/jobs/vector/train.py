@@ -37,7 +37,7 @@ def train(
     ivf = Ivf(plan.metric, _centroids(engine, snapshot.store, plan, drawn, scratch))
     needed = plan.reducers > 1 or plan.shape.trains_on_vectors
     vectors = drawn.read(min(TRAINING_ROWS, plan.sample_rows) if needed else 0)
-    sample = Sample(vectors, *drawn.bounds)
+    sample = Sample(vectors, *(drawn.bounds if plan.shape.sample_rows else (0.0, 0.0)))
     with engine.stage("train quantizer", len(vectors)):
         train_quantizer = plan.kind.quantizer.from_sample
         quantizer = train_quantizer(sample, ivf, plan.shape, max_iters=plan.max_iters, seed=plan.seed)

@@ -46,7 +46,8 @@ def train_many(points: Vectors, k: int, *, spherical: bool = False, max_iters: i
         # A walk from a centroid of another group would end too early.
         nearest, distances = nearest_centroids(rows, centroids, spherical, threads)
         found = summed(rows, nearest, distances, k)
-        centroids, nearest = with_split_centroids(rows, centroids, found, nearest, spherical, threads, rng)
+        known = nearest, distances
+        centroids, known = with_split_centroids(rows, centroids, found, known, spherical, threads, rng)
         (centroids, loss, iterations), _, _ = passes(
             rows,
             centroids,
@@ -56,7 +57,7 @@ def train_many(points: Vectors, k: int, *, spherical: bool = False, max_iters: i
             threads=threads,
             rng=rng,
             last=True,
-            nearest=nearest,
+            known=known,
         )
     return Clustering((centroids + middle).astype(np.result_type(points, np.float32)), loss, iterations)
 
