@@ -138,7 +138,7 @@ class RowReader:
     ) -> Iterator[pa.Array]:
         """`rows` values of a slice's live rows, drawn evenly and without repetition, piece by piece."""
         total = self.slice_rows(part)
-        picks = np.sort(np.random.default_rng(seed).choice(total, min(rows, total), replace=False, shuffle=False))
+        picks = drawn_rows(total, rows, seed)
         if len(picks) < TAKEN_SHARE * total:
             yield from self._take_positions(column, part, picks)
             return
@@ -415,6 +415,11 @@ class RowReader:
             return rows
         ids = [self.row_ids(f) if o is None else self.row_ids(f)[offsets_of(o)] for f, o in rows.items()]
         return RowSet.of_addresses(np.unique(np.concatenate(ids))).by_fragment
+
+
+def drawn_rows(total: int, rows: int, seed: int) -> npt.NDArray[np.int64]:
+    """Ascending positions of `rows` of `total` rows, drawn evenly and without repetition."""
+    return np.sort(np.random.default_rng(seed).choice(total, min(rows, total), replace=False, shuffle=False))
 
 
 def _unwrapped(array: pa.Array) -> pa.Array:

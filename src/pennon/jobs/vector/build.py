@@ -32,6 +32,7 @@ from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.quantizers.base import Columns, Quantizer
 from pennon.index.vector.vectors import Vectors
 from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
+from pennon.jobs.vector.held import HeldVectors, hold_vectors
 from pennon.jobs.vector.models import ModelFiles, TrainedModels, write_models
 from pennon.jobs.vector.partitions import PartitionRun, WrittenSegment, to_batch, write_runs, write_segment_codes
 from pennon.jobs.vector.plan import WEIGHED_ROWS, VectorPlan
@@ -44,9 +45,10 @@ COPIED_BYTES = 16 << 20
 
 def build_vector(engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexSegment:
     """Write the files of one segment; the caller commits it."""
+    held = hold_vectors(engine, snapshot, plan)
     with scratch_directory(snapshot.store) as scratch:
         if plan.models is None:
-            models, sample = train(engine, snapshot, plan, scratch)
+            models, sample = train(engine, snapshot, plan, scratch, held)
             bounds = partition_bounds(models.ivf, sample, plan.reducers)
             files = write_models(snapshot.store, plan.pin, scratch, models, plan.storage_version)
         else:
@@ -55,9 +57,9 @@ def build_vector(engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexS
         tasks = plan.for_tasks()
         written = engine.exchange(
             "build",
-            partial(_encode_slice, tasks, files, bounds),
+            partial(_encode_slice, tasks, files, bounds, held),
             plan.slices,
-            partial(write_runs, tasks, files, scratch, bounds),
+            partial(write_runs, tasks, files, scratch, bounds, held),
             len(bounds) - 1,
             rows=plan.rows,
         )
@@ -116,19 +118,27 @@ def cut_by_weight(weights: npt.NDArray[Any], parts: int) -> tuple[int, ...]:
 
 
 def _encode_slice(
-    plan: VectorPlan, files: ModelFiles, bounds: tuple[int, ...], part: ScanSlice
+    plan: VectorPlan, files: ModelFiles, bounds: tuple[int, ...], held: HeldVectors | None, part: ScanSlice
 ) -> Generator[tuple[int, pa.RecordBatch], None, EncodedSlice]:
     """Map task: codes of a slice, cut by reducer. Reports the numbers of rows."""
     snapshot, models = plan.pin.open(), files.load()
     scanned = indexed = 0
     loss = 0.0
-    for values, addresses in snapshot.scan_column(snapshot.column(plan.column), part, plan.batch_rows):
-        vectors, kept = indexable_vectors(plan, values)
-        scanned, indexed = scanned + len(values), indexed + len(vectors)
-        kept_addresses = addresses[kept]
-        row_ids = ids_of(kept_addresses, snapshot.row_ids) if plan.stable_row_ids else kept_addresses
+    rows = plan.batch_rows
+    batches = _scanned(snapshot, plan, part) if held is None else held.batches(snapshot, part, rows)
+    for count, vectors, row_ids in batches:
+        scanned, indexed = scanned + count, indexed + len(vectors)
         loss += yield from send_coded(plan, models, bounds, vectors, row_ids)
     return EncodedSlice(scanned, indexed, loss)
+
+
+def _scanned(snapshot: Snapshot, plan: VectorPlan, part: ScanSlice) -> Iterator[tuple[int, Vectors, Addresses]]:
+    """The number of rows of a batch, and its indexable vectors with their ids."""
+    for values, addresses in snapshot.scan_column(snapshot.column(plan.column), part, plan.batch_rows):
+        vectors, kept = indexable_vectors(plan, values)
+        kept_addresses = addresses[kept]
+        row_ids = ids_of(kept_addresses, snapshot.row_ids) if plan.stable_row_ids else kept_addresses
+        yield len(values), vectors, row_ids
 
 
 def send_coded(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from pennon.engine.spill import buffered
 from pennon.errors import BuildFailed
+from pennon.format.addresses import Addresses
 from pennon.format.index_metadata import IndexFile, segment_directory
 from pennon.format.lance_file import write_lance_file
 from pennon.format.rows import ScanSlice
@@ -25,8 +27,9 @@ from pennon.index.vector.hnsw.build import build_graph
 from pennon.index.vector.hnsw.graph import GRAPH_SCHEMA
 from pennon.index.vector.ivf import Layout
 from pennon.index.vector.quantizers.base import Columns, concat_columns, take_columns
-from pennon.index.vector.vectors import to_lists, to_matrix
+from pennon.index.vector.vectors import Vectors, to_lists, to_matrix
 from pennon.jobs.shared.cleanup import delete_on_failure
+from pennon.jobs.vector.held import HeldVectors
 from pennon.jobs.vector.models import ModelFiles, TrainedModels
 from pennon.jobs.vector.plan import VectorPlan
 from pennon.jobs.vector.sample import indexable_vectors
@@ -86,6 +89,7 @@ def write_runs(
     files: ModelFiles,
     scratch: str,
     bounds: tuple[int, ...],
+    held: HeldVectors | None,
     number: int,
     batches: Iterator[pa.RecordBatch],
 ) -> PartitionRun:
@@ -94,7 +98,8 @@ def write_runs(
     first, end = bounds[number], bounds[number + 1]
     partitions = _Received(buffered(batches, plan.memory_bytes // 2), first, end)
     if plan.fetches_vectors:
-        whole = write_segment_codes(plan, models, Layout.of(partitions.lengths), _fetched(plan, models, partitions))
+        fetched = _fetched(plan, models, partitions, held)
+        whole = write_segment_codes(plan, models, Layout.of(partitions.lengths), fetched)
         return PartitionRun(first, partitions.lengths, whole=whole)
     return write_partitions(plan, models, scratch, first, partitions, partial(build_partition_graph, plan, models))
 
@@ -150,34 +155,56 @@ class _Received:
             yield Partition(row_ids[order], take_columns(columns, order))
 
 
-def _fetched(plan: VectorPlan, models: TrainedModels, partitions: Partitions) -> Iterator[pa.RecordBatch]:
+def _fetched(
+    plan: VectorPlan, models: TrainedModels, partitions: Partitions, held: HeldVectors | None
+) -> Iterator[pa.RecordBatch]:
     """The rows of all partitions if vectors were not sent: a scan reads them in the order of addresses, and they are
     taken from it in the order of partitions."""
     addresses = np.concatenate([partition.row_ids for partition in partitions])
     numbers = np.repeat(np.arange(len(partitions.lengths), dtype=np.uint32), partitions.lengths)
     order = np.argsort(addresses)
-    ascending = addresses[order]
-    vectors = np.empty((len(addresses), plan.dim), dtype=plan.element)
+    places = np.empty(len(order), dtype=np.int64)
+    if held is None:
+        vectors, places[order] = _scanned(plan, addresses[order]), np.arange(len(order))
+    else:
+        _check_rows(plan, addresses[order], held.row_ids[held.indexable])
+        vectors, places[order] = held.vectors, np.flatnonzero(held.indexable)
+    step = max(1, WRITTEN_BYTES // plan.vector_bytes)
+
+    def pack(start: int) -> pa.RecordBatch:
+        some = slice(start, start + step)
+        picked = vectors.take(places[some], axis=0)
+        columns = models.quantizer.encode(picked, models.ivf.centroids, numbers[some])
+        return pack_partition(models.quantizer, Partition(addresses[some], columns))
+
+    # The next rows are gathered while the writer writes.
+    with ThreadPoolExecutor(1) as ahead:
+        following = [ahead.submit(pack, 0)] if len(addresses) else []
+        for start in range(step, len(addresses) + step, step):
+            packed = following.pop().result()
+            if start < len(addresses):
+                following.append(ahead.submit(pack, start))
+            yield packed
+
+
+def _scanned(plan: VectorPlan, ascending: Addresses) -> Vectors:
+    """The vectors of the whole table, which are at these addresses."""
+    vectors = np.empty((len(ascending), plan.dim), dtype=plan.element)
     snapshot, seen = plan.pin.open(), 0
     for values, scanned in snapshot.scan_column(
         snapshot.column(plan.column), ScanSlice(plan.fragments), plan.batch_rows
     ):
         found, kept = indexable_vectors(plan, values)
         some = slice(seen, seen + len(found))
-        if not np.array_equal(ascending[some], scanned[kept]):
-            raise BuildFailed(
-                f"two scans of {plan.column!r} found different rows", "Nothing was committed; report this"
-            )
+        _check_rows(plan, ascending[some], scanned[kept])
         vectors[some] = found
         seen += len(found)
-    places = np.empty(len(order), dtype=np.int64)
-    places[order] = np.arange(len(order))
-    step = max(1, WRITTEN_BYTES // plan.vector_bytes)
-    for start in range(0, len(addresses), step):
-        some = slice(start, start + step)
-        picked = vectors.take(places[some], axis=0)
-        columns = models.quantizer.encode(picked, models.ivf.centroids, numbers[some])
-        yield pack_partition(models.quantizer, Partition(addresses[some], columns))
+    return vectors
+
+
+def _check_rows(plan: VectorPlan, assigned: Addresses, scanned: Addresses) -> None:
+    if not np.array_equal(assigned, scanned):
+        raise BuildFailed(f"two scans of {plan.column!r} found different rows", "Nothing was committed; report this")
 
 
 def _write_graphs(

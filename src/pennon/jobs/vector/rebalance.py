@@ -99,7 +99,7 @@ def _recode(
         "recode",
         partial(_recode_partition, tasks, files, remap_plan, bounds),
         partitions,
-        partial(write_runs, tasks, files, scratch, bounds),
+        partial(write_runs, tasks, files, scratch, bounds, None),
         len(bounds) - 1,
         rows=sum(int(segment.layout.lengths[partitions].sum()) for segment in opened),
     ).reduced

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -39,25 +40,79 @@ class SampleFile:
     high: float
 
 
-def draw_sample(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> list[SampleFile]:
+@dataclass(frozen=True)
+class SampleTask:
+    number: int
+    part: ScanSlice
+    rows: int  # to draw
+    seed: int
+
+
+class Drawn(Protocol):
+    """A sample of prepared, indexable vectors."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The range of all items; 0 and 0 without any."""
+        ...
+
+    def read(self, rows: int) -> Vectors:
+        """At most `rows` vectors, spread over the sample."""
+        ...
+
+
+@dataclass(frozen=True)
+class DrawnSample:
+    """The sample in files of the job."""
+
+    store: Store
+    plan: VectorPlan
+    files: Sequence[SampleFile]
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        known = [file for file in self.files if file.rows]
+        return min((file.low for file in known), default=0.0), max((file.high for file in known), default=0.0)
+
+    def read(self, rows: int) -> Vectors:
+        return read_sample(self.store, self.plan, self.files, rows)
+
+
+def draw_sample(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> DrawnSample:
     """Every task draws its share of the sample and writes it below `scratch`."""
+    tasks = sample_tasks(snapshot, plan)
+    write = partial(_write_sample, plan.for_tasks(), scratch)
+    return DrawnSample(snapshot.store, plan, engine.map("sample", write, tasks, rows=plan.sample_rows))
+
+
+def sample_tasks(snapshot: Snapshot, plan: VectorPlan) -> list[SampleTask]:
+    if not plan.sample_rows:
+        return []
     fragments = [snapshot.manifest.fragments[f] for f in plan.fragments]
     count = max(SAMPLE_TASKS, plan.sample_rows * plan.vector_bytes // SAMPLE_TASK_BYTES)
-    tasks = list(enumerate(cut_slices(fragments, count))) if plan.sample_rows else []
-    return engine.map("sample", partial(_write_sample, plan.for_tasks(), scratch), tasks, rows=plan.sample_rows)
+    tasks: list[SampleTask] = []
+    for number, part in enumerate(cut_slices(fragments, count)):
+        rows = -(-plan.sample_rows * snapshot.slice_rows(part) // plan.rows)
+        tasks.append(SampleTask(number, part, rows, plan.seed * 1_000_003 + number))
+    return tasks
 
 
-def _write_sample(plan: VectorPlan, scratch: str, task: tuple[int, ScanSlice]) -> SampleFile:
-    number, part = task
+def _write_sample(plan: VectorPlan, scratch: str, task: SampleTask) -> SampleFile:
     snapshot = plan.pin.open()
-    rows = -(-plan.sample_rows * snapshot.slice_rows(part) // plan.rows)
-    name = f"sample-{number:05d}-{secrets.token_hex(4)}.lance"
-    seed = plan.seed * 1_000_003 + number
+    name = f"sample-{task.number:05d}-{secrets.token_hex(4)}.lance"
     written, low, high = 0, math.inf, -math.inf
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal written, low, high
-        for values in snapshot.sample_slice(snapshot.column(plan.column), part, rows, seed, plan.batch_rows):
+        column = snapshot.column(plan.column)
+        for values in snapshot.sample_slice(column, task.part, task.rows, task.seed, plan.batch_rows):
             vectors = indexable_vectors(plan, values)[0]
             if not len(vectors):
                 continue
@@ -92,12 +147,22 @@ def read_sample(store: Store, plan: VectorPlan, files: Sequence[SampleFile], row
 def _read_spread(file: LanceFile, rows: int) -> Iterator[Vectors]:
     if rows * READ_SHARE >= file.num_rows:
         vectors = _vectors(file.read())
-        yield vectors if rows == len(vectors) else vectors[np.linspace(0, len(vectors) - 1, rows).astype(np.int64)]
+        for places in spread(file.num_rows, rows):
+            yield vectors if rows == len(vectors) else vectors[places]
+        return
+    for places in spread(file.num_rows, rows):
+        yield _vectors(file.read(int(places[0]), len(places)))
+
+
+def spread(total: int, rows: int) -> Iterator[Positions]:
+    """The positions of `rows` of `total` rows: evenly spread, or if they are few in short runs."""
+    if rows * READ_SHARE >= total:
+        yield np.linspace(0, total - 1, rows).astype(np.int64)
         return
     edges = np.linspace(0, rows, min(rows, MOST_READS) + 1).astype(np.int64)
-    starts = np.linspace(0, file.num_rows, len(edges)).astype(np.int64)
+    starts = np.linspace(0, total, len(edges)).astype(np.int64)
     for start, count in zip(starts.tolist(), np.diff(edges).tolist(), strict=False):
-        yield _vectors(file.read(start, count))
+        yield np.arange(start, start + count)
 
 
 def _vectors(rows: pa.Table) -> Vectors:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,16 +13,19 @@ from pennon.format.store import Store
 from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.quantizers.parameters import TRAINING_ROWS, Sample
 from pennon.index.vector.vectors import Vectors
+from pennon.jobs.vector.held import HeldVectors
 from pennon.jobs.vector.kmeans import train_on_spark
 from pennon.jobs.vector.models import TrainedModels
 from pennon.jobs.vector.plan import VectorPlan
-from pennon.jobs.vector.sample import SampleFile, draw_sample, read_sample
+from pennon.jobs.vector.sample import Drawn, DrawnSample, draw_sample
 
 
-def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) -> tuple[TrainedModels, Vectors]:
+def train(
+    engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str, held: HeldVectors | None
+) -> tuple[TrainedModels, Vectors]:
     """The models, and vectors of the sample to estimate the sizes of partitions."""
-    files = draw_sample(engine, snapshot, plan, scratch)
-    known = sum(file.rows for file in files)
+    drawn = draw_sample(engine, snapshot, plan, scratch) if held is None else held.draw(snapshot, plan)
+    known = drawn.rows
     if plan.centroids is None and 0 < known < plan.num_partitions:
         if plan.partitions_requested:
             raise InvalidArgument(
@@ -32,28 +34,23 @@ def train(engine: Engine, snapshot: Snapshot, plan: VectorPlan, scratch: str) ->
                 "Use fewer partitions, or a higher sample_rate",
             )
         plan = replace(plan, num_partitions=known)
-    ivf = Ivf(plan.metric, _centroids(engine, snapshot.store, plan, files, scratch))
+    ivf = Ivf(plan.metric, _centroids(engine, snapshot.store, plan, drawn, scratch))
     needed = plan.reducers > 1 or plan.shape.trains_on_vectors
-    vectors = read_sample(snapshot.store, plan, files if needed else (), min(TRAINING_ROWS, plan.sample_rows))
-    sample = Sample(vectors, *_bounds(files))
+    vectors = drawn.read(min(TRAINING_ROWS, plan.sample_rows) if needed else 0)
+    sample = Sample(vectors, *(drawn.bounds if plan.shape.sample_rows else (0.0, 0.0)))
     with engine.stage("train quantizer", len(vectors)):
         train_quantizer = plan.kind.quantizer.from_sample
         quantizer = train_quantizer(sample, ivf, plan.shape, max_iters=plan.max_iters, seed=plan.seed)
         return TrainedModels(ivf, quantizer), vectors
 
 
-def _centroids(engine: Engine, store: Store, plan: VectorPlan, files: Sequence[SampleFile], scratch: str) -> Vectors:
+def _centroids(engine: Engine, store: Store, plan: VectorPlan, drawn: Drawn, scratch: str) -> Vectors:
     if plan.centroids is not None:
         return plan.centroids
-    if not any(file.rows for file in files):
+    if not drawn.rows:
         return np.zeros((1, plan.dim), dtype=plan.element)
-    if not plan.trains_on_driver:
-        return plan.metric.from_points(train_on_spark(engine, store, plan, files, scratch), plan.element)
+    if isinstance(drawn, DrawnSample) and not plan.trains_on_driver:
+        return plan.metric.from_points(train_on_spark(engine, store, plan, drawn.files, scratch), plan.element)
     with engine.stage("train", plan.train_rows):
-        sample = read_sample(store, plan, files, plan.train_rows)
+        sample = drawn.read(plan.train_rows)
         return Ivf.train(sample, plan.metric, plan.num_partitions, max_iters=plan.max_iters, seed=plan.seed).centroids
-
-
-def _bounds(files: Sequence[SampleFile]) -> tuple[float, float]:
-    known = [file for file in files if file.rows]
-    return min((file.low for file in known), default=0.0), max((file.high for file in known), default=0.0)

@@ -40,13 +40,14 @@ def train_many(points: Vectors, k: int, *, spherical: bool = False, max_iters: i
     some = np.random.default_rng(seed).permutation(len(points))[: START_POINTS * k]
     start = hierarchical_start(points.take(np.sort(some), axis=0), k, spherical=spherical, seed=seed)
     middle = middle_of(start, spherical)
-    rows, centroids = prepared(points, middle, spherical), (start - middle).astype(np.float32)
     rng, threads = np.random.default_rng(seed), faiss.omp_get_max_threads()
+    rows, centroids = prepared(points, middle, spherical, threads=threads), (start - middle).astype(np.float32)
     with one_thread():
         # A walk from a centroid of another group would end too early.
         nearest, distances = nearest_centroids(rows, centroids, spherical, threads)
         found = summed(rows, nearest, distances, k)
-        centroids, nearest = with_split_centroids(rows, centroids, found, nearest, spherical, threads, rng)
+        known = nearest, distances
+        centroids, known = with_split_centroids(rows, centroids, found, known, spherical, threads, rng)
         (centroids, loss, iterations), _, _ = passes(
             rows,
             centroids,
@@ -56,7 +57,7 @@ def train_many(points: Vectors, k: int, *, spherical: bool = False, max_iters: i
             threads=threads,
             rng=rng,
             last=True,
-            nearest=nearest,
+            known=known,
         )
     return Clustering((centroids + middle).astype(np.result_type(points, np.float32)), loss, iterations)
 

@@ -10,7 +10,13 @@ import numpy as np
 
 from pennon.index.vector.assignment.many_centroids import MANY_CENTROIDS, ManyCentroids
 from pennon.index.vector.assignment.neighborhood import Neighborhood
-from pennon.index.vector.kmeans.nearest import FEW_DIMENSIONS, nearest_centroids, neighborhood_of, walked
+from pennon.index.vector.kmeans.nearest import (
+    FEW_DIMENSIONS,
+    WALKED_CENTROIDS,
+    nearest_centroids,
+    neighborhood_of,
+    walked,
+)
 from pennon.index.vector.kmeans.points import Doubles, directions, middle_of, prepared_blocks
 from pennon.index.vector.vectors import Floats, Positions, Vectors
 
@@ -90,6 +96,11 @@ def summed(rows: Floats, ids: Positions, distances: Floats, k: int) -> Partials:
     if dim <= FEW_DIMENSIONS:
         for i, column in enumerate(rows[:, :dim].T.astype(np.float64, order="C")):
             sums[:, i] = totals(ids, column, k)
+    elif k >= WALKED_CENTROIDS:
+        # Kernels are compiled when they are imported; with as many centroids, walks need some too.
+        from pennon.index.vector.kmeans.kernels import add_up  # noqa: PLC0415
+
+        add_up(rows, ids, sums)
     else:
         order = np.argsort(ids.astype(np.min_scalar_type(k)), kind="stable")
         ends = np.cumsum(counts)

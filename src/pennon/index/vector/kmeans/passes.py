@@ -33,13 +33,14 @@ def passes(
     threads: int,
     rng: np.random.Generator,
     last: bool,
-    nearest: Positions | None = None,
+    known: tuple[Positions, Floats] | None = None,
 ) -> tuple[Clustering, Partials, Positions]:
-    """Passes over all these points until the loss hardly falls, if possible from their nearest centroids; also returns
-    the partials and the nearest centroids of the last pass."""
+    """Passes over all these points until the loss hardly falls; also returns the partials and the nearest centroids of
+    the last pass. `known` are the nearest of the given centroids and their distances, which the first pass then need
+    not find."""
     loss, iterations = np.inf, 0
+    nearest, distances = known or nearest_centroids(rows, centroids, spherical, threads)
     while True:
-        nearest, distances = nearest_centroids(rows, centroids, spherical, threads, nearest)
         found = summed(rows, nearest, distances, len(centroids))
         iterations += 1
         done = iterations >= max_iters or loss - found.loss <= tolerance * found.loss
@@ -49,3 +50,4 @@ def passes(
         centroids = updated(centroids, found, spherical=spherical, stride=stride, refill=refill, seed=rng)
         if done:
             return Clustering(centroids, loss, iterations), found, nearest
+        nearest, distances = nearest_centroids(rows, centroids, spherical, threads, nearest)

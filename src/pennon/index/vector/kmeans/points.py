@@ -8,6 +8,7 @@ that a common offset of the data costs no precision.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +26,29 @@ def middle_of(centroids: Vectors, spherical: bool) -> Doubles:
     return np.zeros(centroids.shape[1]) if spherical else centroids.mean(axis=0, dtype=np.float64)
 
 
-def prepared(points: Vectors, middle: Doubles, spherical: bool, order: Positions | None = None) -> Floats:
+def prepared(
+    points: Vectors, middle: Doubles, spherical: bool, order: Positions | None = None, threads: int = 1
+) -> Floats:
     """Points in the form for products, in the given order."""
     dim = points.shape[1]
     wide = np.result_type(points, np.float32)
     middle = middle.astype(wide)
     rows = np.empty((len(points) if order is None else len(order), dim + 2), dtype=np.float32)
-    for cut in row_chunks(len(rows), dim):
+
+    def fill(cut: slice) -> None:
         chunk = points[cut] if order is None else points.take(order[cut], axis=0)
         rows[cut, :dim] = np.subtract(chunk, middle, dtype=wide)
-    lengths = squared_lengths(rows[:, :dim])
-    rows[:, dim] = 1
-    rows[:, dim + 1] = np.sqrt(lengths) if spherical else lengths
+        lengths = squared_lengths(rows[cut, :dim])
+        rows[cut, dim] = 1
+        rows[cut, dim + 1] = np.sqrt(lengths) if spherical else lengths
+
+    cuts = row_chunks(len(rows), dim)
+    if threads == 1:
+        for cut in cuts:
+            fill(cut)
+    else:
+        with ThreadPoolExecutor(threads) as workers:
+            list(workers.map(fill, cuts))
     return rows
 
 

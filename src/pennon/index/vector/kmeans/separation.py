@@ -6,6 +6,8 @@ evenly distributed points each one reduces the loss only a little.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import faiss
 import numpy as np
 
@@ -30,20 +32,23 @@ def with_split_centroids(
     rows: Floats,
     centroids: Vectors,
     found: Partials,
-    ids: Positions,
+    known: tuple[Positions, Floats],
     spherical: bool,
     threads: int,
     rng: np.random.Generator,
-) -> tuple[Vectors, Positions]:
+) -> tuple[Vectors, tuple[Positions, Floats]]:
     """Give a second centroid to each one that covers distant clusters, taken from where its removal costs least.
-    `found` are the partials of a recent pass, `ids` the nearest centroids; also returns the new ones."""
+    `found` are the partials of a recent pass, `known` the nearest centroids and their distances; also returns the new
+    ones."""
+    ids, distances = known
     for _ in range(SPLIT_ROUNDS):
         suspects = np.flatnonzero(found.losses > SEVERAL_LOSS * found.losses.mean())
         if not len(suspects):
             break
-        split = {
-            i: pair for i in suspects.tolist() if (pair := _split_centroid(rows[ids == i], spherical, rng)) is not None
-        }
+        own = [_some_points(rows[ids == i], rng) for i in suspects]
+        with ThreadPoolExecutor(threads) as workers:
+            pairs_of = list(workers.map(lambda points: _split_centroid(points, spherical), own))
+        split = {i: pair for i, pair in zip(suspects.tolist(), pairs_of, strict=True) if pair is not None}
         if not split:
             break
         # Without a centroid, most of its points would go to the nearest other one.
@@ -67,15 +72,17 @@ def with_split_centroids(
         centroids = updated(centroids, found, spherical=spherical, seed=rng)
         ids, distances = nearest_centroids(rows, centroids, spherical, threads, ids if many else None)
         found = summed(rows, ids, distances, len(centroids))
-    return centroids, ids
+    return centroids, (ids, distances)
 
 
-def _split_centroid(rows: Floats, spherical: bool, rng: np.random.Generator) -> Vectors | None:
+def _some_points(rows: Floats, rng: np.random.Generator) -> Floats:
+    return rows[rng.choice(len(rows), SPLIT_POINTS, replace=False)] if len(rows) > SPLIT_POINTS else rows
+
+
+def _split_centroid(rows: Floats, spherical: bool) -> Vectors | None:
     """Two centroids in place of one, if these points form distant clusters; else None."""
     if len(rows) < 2:
         return None
-    if len(rows) > SPLIT_POINTS:
-        rows = rows[rng.choice(len(rows), SPLIT_POINTS, replace=False)]
     points = rows[:, :-2]
     middle = as_centroids(points.mean(axis=0, keepdims=True), spherical)
     distances = nearest_centroids(rows, middle, spherical)[1]

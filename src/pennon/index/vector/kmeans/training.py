@@ -43,9 +43,9 @@ def train_kmeans(
     drawn = points[order[:k]]
     middle = middle_of(drawn, spherical)
     centroids = (directions(drawn) if spherical else drawn - middle).astype(np.float32)
-    rows = prepared(points, middle, spherical, order)
+    threads, known = faiss.omp_get_max_threads(), None
+    rows = prepared(points, middle, spherical, order, threads)
     half = rows[: len(rows) // 2]
-    threads, start = faiss.omp_get_max_threads(), None
     repeat = partial(passes, spherical=spherical, tolerance=tolerance, max_iters=max_iters, threads=threads, rng=rng)
     with one_thread():
         if len(half) >= BATCH_POINTS * k:
@@ -55,9 +55,9 @@ def train_kmeans(
                 # make partitions more even than the data, and a search that probes few of them would read fewer rows.
                 centroids = updated(centroids, found, spherical=spherical, refill=SEVERAL_LOSS, seed=rng)
             (centroids, _, _), found, nearest = repeat(half, centroids, last=False)
-            nearest = nearest_centroids(half, centroids, spherical, threads, nearest)[0]
-            centroids, nearest = with_split_centroids(half, centroids, found, nearest, spherical, threads, rng)
-            others = nearest_centroids(rows[len(half) :], centroids, spherical, threads)[0]
-            start = np.concatenate([nearest, others])
-        (centroids, loss, iterations), _, _ = repeat(rows, centroids, last=True, nearest=start)
+            known = nearest_centroids(half, centroids, spherical, threads, nearest)
+            centroids, known = with_split_centroids(half, centroids, found, known, spherical, threads, rng)
+            others = nearest_centroids(rows[len(half) :], centroids, spherical, threads)
+            known = np.concatenate([known[0], others[0]]), np.concatenate([known[1], others[1]])
+        (centroids, loss, iterations), _, _ = repeat(rows, centroids, last=True, known=known)
     return Clustering((centroids + middle).astype(np.result_type(points, np.float32)), loss, iterations)
