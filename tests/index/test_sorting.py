@@ -28,6 +28,7 @@ from pennon.index.value_order import argsort, byte_layout, is_sorted
 from pennon.index.word_keys import values_of, word_keys
 
 ROWS = 40_000
+WORDS = [b"carefully", b"careful", b"furiously", b"final", b"furious", b"deposits", b"the", b"accounts", b"above"]
 
 Rng = np.random.Generator
 KEYS: dict[str, Callable[[Rng], Any]] = {
@@ -46,6 +47,7 @@ STRINGS: dict[str, Callable[[Rng], list[bytes]]] = {
     "short, of few bytes": lambda rng: [bytes(rng.integers(0, 2, rng.integers(0, 4)).tolist()) for _ in range(ROWS)],
     "zeros": lambda rng: [b"\0" * int(length) for length in rng.integers(0, 30, ROWS)],
     "one prefix": lambda rng: [b"https://example.org/" + str(number).encode() for number in rng.integers(0, 999, ROWS)],
+    "words": lambda rng: [b" ".join(rng.choice(WORDS, rng.integers(1, 7)).tolist()) for _ in range(ROWS)],
     "any bytes": lambda rng: [bytes(rng.integers(0, 256, 19).tolist()) for _ in range(ROWS)],
     "empty": lambda rng: [b""] * ROWS,
 }
