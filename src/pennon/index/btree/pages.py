@@ -135,20 +135,26 @@ def _keyed(
     if found is None or not has_keys(value_type):
         return None
     ids_of_nulls = [np.empty(0, dtype=np.uint64)]
-    parts: list[tuple[UInt64s, Addresses]] = []
+    parts: list[tuple[pa.Array, Addresses]] = []
     last, ascending = np.uint64(0), True
     for values, ids in chunks:
         if values.null_count:
             is_null = values.is_null().to_numpy(zero_copy_only=False)
             ids_of_nulls.append(ids[is_null])
             values, ids = values.drop_null(), ids[~is_null]
-        keys = word_keys(values)
-        if keys is None:
+        first, end = word_keys(values[:1]), word_keys(values[-1:])
+        if first is None or end is None:
             return None
-        parts.append((keys, ids))
-        if ascending and len(keys):
-            ascending, last = bool(last <= keys[0]) and is_sorted(values), keys[-1]
-    return None if ascending else (np.concatenate(ids_of_nulls), Buckets(found[0], parts), chunks[0][0].type)
+        parts.append((values, ids))
+        if ascending and len(first):
+            ascending, last = bool(last <= first[0]) and is_sorted(values), end[0]
+    return None if ascending else (np.concatenate(ids_of_nulls), Buckets(found[0], parts, _words), chunks[0][0].type)
+
+
+def _words(values: pa.Array) -> UInt64s:
+    keys = word_keys(values)
+    assert keys is not None
+    return keys
 
 
 def _bounded(run: Run) -> Iterator[Run]:
