@@ -19,6 +19,7 @@ from pennon.index.sorting import (
     MERGED_PARTS,
     WORTH_CALLING,
     Buckets,
+    MergeSpace,
     kernels,
     merged_rows,
     order_of_keys,
@@ -28,6 +29,7 @@ from pennon.index.value_order import argsort, byte_layout, is_sorted
 from pennon.index.word_keys import values_of, word_keys
 
 ROWS = 40_000
+WORDS = [b"carefully", b"careful", b"furiously", b"final", b"furious", b"deposits", b"the", b"accounts", b"above"]
 
 Rng = np.random.Generator
 KEYS: dict[str, Callable[[Rng], Any]] = {
@@ -46,6 +48,7 @@ STRINGS: dict[str, Callable[[Rng], list[bytes]]] = {
     "short, of few bytes": lambda rng: [bytes(rng.integers(0, 2, rng.integers(0, 4)).tolist()) for _ in range(ROWS)],
     "zeros": lambda rng: [b"\0" * int(length) for length in rng.integers(0, 30, ROWS)],
     "one prefix": lambda rng: [b"https://example.org/" + str(number).encode() for number in rng.integers(0, 999, ROWS)],
+    "words": lambda rng: [b" ".join(rng.choice(WORDS, rng.integers(1, 7)).tolist()) for _ in range(ROWS)],
     "any bytes": lambda rng: [bytes(rng.integers(0, 256, 19).tolist()) for _ in range(ROWS)],
     "empty": lambda rng: [b""] * ROWS,
 }
@@ -86,8 +89,11 @@ def test_sorted_parts_are_merged_and_equal_keys_keep_their_order(name: str, cuts
     kernels(1 << 20)
     edges = [0, *cuts, ROWS]
     orders = [np.argsort(keys[a:b], kind="stable") + a for a, b in pairwise(edges)]
-    merged = merged_rows([(keys[order], ids[order]) for order in orders])
+    space = MergeSpace()
+    parts = [(keys[order], ids[order]) for order in orders]
+    merged = merged_rows(parts, space)
     assert merged is not None
+    merged_rows([(part[::-1].copy(), its) for part, its in parts], space)  # the memory of a result is not used again
     wanted = np.argsort(keys, kind="stable")
     assert np.array_equal(merged[0], keys[wanted])
     assert np.array_equal(merged[1], ids[wanted])

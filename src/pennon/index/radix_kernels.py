@@ -136,13 +136,14 @@ def sort_digits(pairs: UInt64s, spare: UInt64s, start: Int, stop: Int, drop: Int
         pairs[2 * start : 2 * stop] = spare[: 2 * rows]
 
 
-@compiled(void(MADE_U64, MADE_U64, int64, int64, MADE_I64))
-def sort_pairs(pairs: UInt64s, spare: UInt64s, start: Int, stop: Int, counts: Int64s) -> None:
-    """Sort pairs [start, stop). `counts` has room for those of all passes."""
+@compiled(int64(MADE_U64, MADE_U64, int64, int64, MADE_I64, int64))
+def sort_pairs(pairs: UInt64s, spare: UInt64s, start: Int, stop: Int, counts: Int64s, random: Int) -> Int:
+    """Sort pairs [start, stop). `counts` has room for those of all passes. The result is `random`, for the next call: 0
+    once sorting as for random keys has failed, which it would do again: words of text differ in few of their bits."""
     rows = stop - start
     if rows <= INSERTED_ROWS:
         insertion_sort(pairs, start, stop)
-        return
+        return random
     first = last = pairs[2 * start]
     ascending, differing = True, np.uint64(0)
     for place in range(start, stop):
@@ -151,18 +152,20 @@ def sort_pairs(pairs: UInt64s, spare: UInt64s, start: Int, stop: Int, counts: In
         ascending &= last <= key
         last = key
     if ascending:
-        return
+        return random
     bits = bit_length(differing)
     # Some bits are the same in all keys, as in those of text.
     drop, wanted = bits, bit_length(np.uint64(rows)) + SPARE_BITS
     while drop > 0 and wanted > 0:
         drop -= 1
         wanted -= np.int64((differing >> np.uint64(drop)) & np.uint64(1))
-    if drop >= SPARE_BITS:
+    if drop >= SPARE_BITS and random:
         sort_digits(pairs, spare, start, stop, drop, bits - drop, counts)
         if repair(pairs, start, stop, MOVED * rows):
-            return
+            return random
+        random = 0
     sort_digits(pairs, spare, start, stop, 0, bits, counts)
+    return random
 
 
 @compiled(void(MADE_U64, MADE_U64, GIVEN_I64, int64, int64, MADE_I64, MADE_U64, MADE_U64))
@@ -177,8 +180,9 @@ def sort_buckets(
     ids: UInt64s,
 ) -> None:
     """Sort buckets [first, last), which follow one another, and write their keys and ids apart."""
+    random = 1
     for bucket in range(first, last):
-        sort_pairs(pairs, spare, starts[bucket], starts[bucket + 1], counts)
+        random = sort_pairs(pairs, spare, starts[bucket], starts[bucket + 1], counts, random)
     begin = starts[first]
     for place in range(begin, starts[last]):
         keys[place - begin] = pairs[2 * place]

@@ -7,8 +7,9 @@ caller may write the first rows while the others are not sorted yet. The order o
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,8 @@ MERGED_PARTS = 64
 # Bytes of strings that follow one another, and the offset of each, and of the end.
 Strings = tuple[Bytes, Int64s]
 
+V = TypeVar("V")
+
 
 def kernels(rows: int) -> tuple[ModuleType, ModuleType] | None:
     """The kernels for keys and for strings; None if numpy is to sort this many rows."""
@@ -42,24 +45,29 @@ def kernels(rows: int) -> tuple[ModuleType, ModuleType] | None:
 class Buckets:
     """Rows in buckets by the high bits of their keys: sorted bucket by bucket."""
 
-    def __init__(self, radix: ModuleType, parts: Sequence[tuple[UInt64s, UInt64s]]) -> None:
+    def __init__(
+        self, radix: ModuleType, parts: Sequence[tuple[V, UInt64s]], keys_of: Callable[[V], UInt64s] = np.asarray
+    ) -> None:
+        """Parts are values with their ids. Keys are made of the values of one part at a time, and again for each step:
+        those of all parts would take half the memory of the rows, and more time."""
         self._radix = radix
-        self.rows = sum(len(keys) for keys, _ in parts)
-        filled = [(keys, ids) for keys, ids in parts if len(keys)]
-        low = min((keys.min() for keys, _ in filled), default=np.uint64(0))
-        span = max((int(keys.max()) for keys, _ in filled), default=0) - int(low)
+        self.rows = sum(len(ids) for _, ids in parts)
+        filled = [(values, ids) for values, ids in parts if len(ids)]
+        ends = [(keys.min(), keys.max()) for keys in (keys_of(values) for values, _ in filled)]
+        low = min((least for least, _ in ends), default=np.uint64(0))
+        span = max((int(most) for _, most in ends), default=0) - int(low)
         bits = span.bit_length()
         # Few different keys are sorted by this alone. No word can be shifted by 64 bits.
         high = bits if bits <= BUCKET_BITS else min(BUCKET_BITS, (self.rows // BUCKET_ROWS).bit_length())
         high = max(high, bits - 63)
         starts = np.zeros((1 << high) + 1, dtype=np.int64)
-        for keys, _ in filled:
-            radix.count_buckets(keys, low, bits - high, starts[1:])
+        for values, _ in filled:
+            radix.count_buckets(keys_of(values), low, bits - high, starts[1:])
         self.starts = np.cumsum(starts)
         self.pairs = np.empty(2 * self.rows, dtype=np.uint64)
-        ends = self.starts[:-1].copy()
-        for keys, ids in filled:
-            radix.fill_buckets(keys, ids, low, bits - high, ends, self.pairs)
+        places = self.starts[:-1].copy()
+        for values, ids in filled:
+            radix.fill_buckets(keys_of(values), ids, low, bits - high, places, self.pairs)
         self.largest = int(np.diff(self.starts).max(initial=0))
         self.spare = np.empty(2 * self.largest, dtype=np.uint64)
         self.counts = np.empty(radix.MOST_PASSES << radix.DIGIT, dtype=np.int64)
@@ -83,17 +91,39 @@ class Buckets:
             yield keys, ids
 
 
-def merged_rows(parts: Sequence[tuple[UInt64s, UInt64s]]) -> tuple[UInt64s, UInt64s] | None:
-    """Keys and ids of sorted parts in order; None if the rows are to be sorted instead."""
+class MergeSpace:
+    """Memory for the pieces of a merge, used by one after the other: to have the system provide it again for each takes
+    as long as a pass over the rows."""
+
+    def __init__(self) -> None:
+        self._words = np.empty((2, 0), dtype=np.uint64)
+
+    def of(self, rows: int) -> tuple[UInt64s, UInt64s]:
+        """For keys and ids."""
+        if self._words.shape[1] < rows:
+            self._words = np.empty((2, rows), dtype=np.uint64)
+        return self._words[0, :rows], self._words[1, :rows]
+
+
+def merged_rows(
+    parts: Sequence[tuple[UInt64s, UInt64s]], space: MergeSpace | None = None
+) -> tuple[UInt64s, UInt64s] | None:
+    """Keys and ids of sorted parts in order, in new arrays; None if the rows are to be sorted instead."""
     starts = np.cumsum([0, *(len(keys) for keys, _ in parts)])
-    if len(parts) > MERGED_PARTS or kernels(int(starts[-1])) is None:
+    rows = int(starts[-1])
+    if len(parts) > MERGED_PARTS or kernels(rows) is None:
         return None
     from pennon.index import merge_kernels  # noqa: PLC0415
 
-    keys, ids = np.concatenate([keys for keys, _ in parts]), np.concatenate([ids for _, ids in parts])
-    spare_keys, spare_ids = np.empty_like(keys), np.empty_like(ids)
-    away = merge_kernels.merge_parts(keys, ids, starts, spare_keys, spare_ids)
-    return (spare_keys, spare_ids) if away else (keys, ids)
+    made = np.empty(rows, dtype=np.uint64), np.empty(rows, dtype=np.uint64)
+    held = (space or MergeSpace()).of(rows)
+    # Every pass moves the rows to the other arrays; the last one moves them to those made here.
+    passes = (len(parts) - 1).bit_length()
+    first, second = (held, made) if passes % 2 else (made, held)
+    np.concatenate([keys for keys, _ in parts], out=first[0])
+    np.concatenate([ids for _, ids in parts], out=first[1])
+    merge_kernels.merge_parts(*first, starts, *second)
+    return made
 
 
 def order_of_keys(keys: UInt64s) -> Int64s | None:

@@ -87,16 +87,21 @@ def sort_string_buckets(
 ) -> None:
     """Sort buckets [first, last) of pairs of a first word and a row, and write the rows. `waiting` has room for three
     numbers of every second row of the largest bucket."""
-    address, size = address_of(data), len(data)
+    address, size, edges = address_of(data), len(data), address_of(offsets)
+    random = 1
     for bucket in range(first, last):
         start, stop = buckets[bucket], buckets[bucket + 1]
-        sort_pairs(pairs, spare, start, stop, counts)
+        random = sort_pairs(pairs, spare, start, stop, counts, random)
         left = push_ties(pairs, start, stop, WORD, waiting, 0)
         while left:
             left -= 1
             start, stop, depth = waiting[3 * left], waiting[3 * left + 1], waiting[3 * left + 2]
             longest = 0
             for place in range(start, stop):
+                if place + 2 * AHEAD < stop:
+                    fetch_ahead(edges + WORD * np.int64(pairs[2 * (place + 2 * AHEAD) + 1]))
+                if place + AHEAD < stop:
+                    fetch_ahead(address + offsets[np.int64(pairs[2 * (place + AHEAD) + 1])] + depth)
                 row = np.int64(pairs[2 * place + 1])
                 begin, length = offsets[row], offsets[row + 1] - offsets[row]
                 longest = max(longest, length)
@@ -105,7 +110,7 @@ def sort_string_buckets(
                 for place in range(start, stop):
                     row = np.int64(pairs[2 * place + 1])
                     pairs[2 * place] = np.uint64(offsets[row + 1] - offsets[row])
-            sort_pairs(pairs, spare, start, stop, counts)
+            random = sort_pairs(pairs, spare, start, stop, counts, random)
             if longest > depth:
                 left = push_ties(pairs, start, stop, depth + WORD, waiting, left)
     begin = buckets[first]

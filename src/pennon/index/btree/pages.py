@@ -22,7 +22,7 @@ from pennon.format.store import Store
 from pennon.index.arrays import UInt64s
 from pennon.index.btree.lookup import PageStats
 from pennon.index.checksums import Digester
-from pennon.index.sorting import Buckets, kernels, merged_rows
+from pennon.index.sorting import Buckets, MergeSpace, kernels, merged_rows
 from pennon.index.value_order import (
     argsort,
     byte_layout,
@@ -44,6 +44,8 @@ RUN_FIELDS = ("values", "ids")
 
 # To pylance's writer: do not look for repeated values, which takes as long as to encode them.
 NOT_REPEATED = {"lance-encoding:rle-threshold": "0"}
+# Nor for few different ones.
+DIFFERENT = NOT_REPEATED | {"lance-encoding:dict-divisor": str(1 << 30)}
 # Values repeat if at least this share of them equals the previous one; the first runs of a file show it, of which one
 # may be a single row.
 REPEATED_SHARE = 0.25
@@ -133,20 +135,26 @@ def _keyed(
     if found is None or not has_keys(value_type):
         return None
     ids_of_nulls = [np.empty(0, dtype=np.uint64)]
-    parts: list[tuple[UInt64s, Addresses]] = []
+    parts: list[tuple[pa.Array, Addresses]] = []
     last, ascending = np.uint64(0), True
     for values, ids in chunks:
         if values.null_count:
             is_null = values.is_null().to_numpy(zero_copy_only=False)
             ids_of_nulls.append(ids[is_null])
             values, ids = values.drop_null(), ids[~is_null]
-        keys = word_keys(values)
-        if keys is None:
+        first, end = word_keys(values[:1]), word_keys(values[-1:])
+        if first is None or end is None:
             return None
-        parts.append((keys, ids))
-        if ascending and len(keys):
-            ascending, last = bool(last <= keys[0]) and is_sorted(values), keys[-1]
-    return None if ascending else (np.concatenate(ids_of_nulls), Buckets(found[0], parts), chunks[0][0].type)
+        parts.append((values, ids))
+        if ascending and len(first):
+            ascending, last = bool(last <= first[0]) and is_sorted(values), end[0]
+    return None if ascending else (np.concatenate(ids_of_nulls), Buckets(found[0], parts, _words), chunks[0][0].type)
+
+
+def _words(values: pa.Array) -> UInt64s:
+    keys = word_keys(values)
+    assert keys is not None
+    return keys
 
 
 def _bounded(run: Run) -> Iterator[Run]:
@@ -199,21 +207,22 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
         sorted([0, *places(run.values, pivots), *places(run.values, frequent, "right"), len(run.values)])
         for run in runs
     ]
+    space = MergeSpace()
     for piece in range(len(pivots) + len(frequent) + 1):
         spans = [(run, edges[piece], edges[piece + 1]) for run, edges in zip(runs, cuts, strict=True)]
         parts = [(run.values[start:stop], run.ids[start:stop]) for run, start, stop in spans if stop > start]
         if len(parts) > 1 and not _all_equal(parts):
-            yield _merged(parts, runs[0].values.type)
+            yield _merged(parts, runs[0].values.type, space)
         else:
             for part in parts:
                 yield from _bounded(Run(runs[0].null_ids[:0], *part))
 
 
-def _merged(parts: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
+def _merged(parts: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType, space: MergeSpace) -> Run:
     """Sorted parts without NULLs as one run."""
     keyed = [(word_keys(values), ids) for values, ids in parts]
     words = [(keys, ids) for keys, ids in keyed if keys is not None]
-    merged = merged_rows(words) if len(words) == len(parts) else None
+    merged = merged_rows(words, space) if len(words) == len(parts) else None
     if merged is None:
         return sort_run(parts, value_type)
     keys, ids = merged
@@ -258,7 +267,7 @@ def write_pages(
     schema = pa.schema(
         [
             pa.field("values", value_type, metadata=encoding),
-            pa.field("ids", pa.uint64(), nullable=False, metadata=NOT_REPEATED),
+            pa.field("ids", pa.uint64(), nullable=False, metadata=DIFFERENT),
         ]
     )
     stats = _StatsCollector(value_type, batch_size)
