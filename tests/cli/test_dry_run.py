@@ -40,7 +40,7 @@ def test_nothing_is_written_by_any_verb(uri: str) -> None:
     for command in (
         ["create-index", uri, "id"],
         ["drop-index", uri, "k_idx"],
-        ["update", uri, "k=k + 1", "--in-place"],
+        ["update", uri, "k=k + 1", "--where", "true", "--in-place"],
         ["update", uri, "k=k + 1", "--where", "id < 50"],
         ["delete", uri, "id < 50"],
         ["merge", uri, uri, "--on", "id"],
@@ -76,10 +76,10 @@ def test_update_in_place(uri: str) -> None:
     assert (planned["rows_updated"], planned["fragments"], planned["status"]) == (20, [0, 1], "planned")
     shown = done(*arguments, "--dry-run")
     assert shown == "20 rows would be updated in 2 fragments\nk_idx would not cover them until `pennon optimize`\n"
-    everything = as_json("update", uri, "k=k + 1", "--in-place", "--dry-run")
+    everything = as_json("update", uri, "k=k + 1", "--where", "true", "--in-place", "--dry-run")
     assert (everything["rows_updated"], everything["fragments"]) == (199, [0, 1, 2, 3, 4])
     assert done("update", uri, "id=0", "--where", "id < 0", "--in-place", "--dry-run") == "no rows would change\n"
-    assert "cannot be evaluated" in run("update", uri, "k=q + 1", "--in-place", "--dry-run").stderr
+    assert "does not have: q" in run("update", uri, "k=q + 1", "--where", "true", "--in-place", "--dry-run").stderr
     changed = as_json(*arguments)
     assert (changed["rows_updated"], changed["fragments"]) == (planned["rows_updated"], planned["fragments"])
 
@@ -117,8 +117,8 @@ def test_delete_update_and_merge(uri: str, tmp_path: Path) -> None:
         assert (changed["rows_deleted"], changed["rows_updated"], changed["rows_inserted"]) == counts
         assert (changed["version_before"], changed["version_after"]) == (version, version + 1)
     assert sorted(lance.dataset(uri).to_table(filter="id > 198")["id"].to_pylist()) == [199, 900]
-    assert "cannot be evaluated" in run("update", uri, "k=q").stderr
-    assert "COLUMN=EXPRESSION" in run("update", uri, "k").stderr
+    assert "does not have: q" in run("update", uri, "k=q", "--where", "true").stderr
+    assert "COLUMN=EXPRESSION" in run("update", uri, "k", "--where", "true").stderr
 
 
 def test_optimize_shows_the_work_of_every_step(uri: str) -> None:

@@ -45,8 +45,8 @@ CALLS: dict[str, list[tuple[list[str], str]]] = {
     "search-hybrid": [(["URI", "v", "t", "word", "--like", "id = 1"], "done")],
     "indices": [(["URI"], "done")],
     "update": [
-        (["URI", "part=part + 1", "--in-place", "--dry-run"], "planned"),
-        (["URI", "part=part + 1", "--in-place"], "done"),
+        (["URI", "part=part + 1", "--where", "true", "--in-place", "--dry-run"], "planned"),
+        (["URI", "part=part + 1", "--where", "true", "--in-place"], "done"),
         (["URI", "part=0", "--where", "id < 0"], "nothing to do"),
     ],
     "delete": [

@@ -337,7 +337,7 @@ def test_update_in_place(uri: str) -> None:
     [index] = as_json("indices", uri)["indices"]
     assert (index["coverage"], len(index["segments"])) == (1.0, 1)
     check_answers(uri)
-    changed = as_json("update", uri, "k=-k", "--in-place")
+    changed = as_json("update", uri, "k=-k", "--where", "true", "--in-place")
     assert (changed["rows_updated"], changed["fragments"]) == (200, [0, 1, 2, 3, 4])
     unchanged = as_json("update", uri, "k=0", "--where", "id < 0", "--in-place")
     assert (unchanged["status"], unchanged["rows_updated"], unchanged["fragments"]) == ("nothing to do", 0, [])
@@ -362,19 +362,21 @@ def test_update_in_place(uri: str) -> None:
         (["maintain", "URI", "--orphan-age", "2h"], 1, "may be what a running job is about to commit"),
         (["maintain", "URI", "--version-age", "1.5h"], 2, "'1.5h' is not a duration"),
         (["maintain", "nowhere.lance", "--every", "10m"], 1, "error: there is no Lance table"),
-        (["update", "URI", "q=1"], 1, "error: "),
+        (["update", "URI", "q=1", "--where", "true"], 1, "error: "),
         (
-            ["update", "URI", "k=q + 1", "--in-place"],
+            ["update", "URI", "k=q + 1", "--where", "true", "--in-place"],
             1,
             "error: the new value of 'k' names a column that the table does not",
         ),
         (["update", "URI", "k=1", "--where", "k", "--in-place"], 1, "'k' is not a condition"),
         (
-            ["update", "URI", "k=q + 1"],
+            ["update", "URI", "k=q + 1", "--where", "true"],
             1,
             "error: the new value of 'k' names a column that the table does not have: q. Did you",
         ),
         (["update", "URI"], 2, "Missing argument 'COLUMN=EXPRESSION...'"),
+        # A filter given by position would be a second column to set, in all rows.
+        (["update", "URI", "k=1", "id = 3"], 2, "Missing option '--where'"),
         (["delete", "URI", "q = 1"], 1, "error: "),
         (["delete", "URI"], 2, "give the rows to delete as one filter"),
         (["delete", "URI", "k = 1", "--where", "k = 2"], 2, "give the rows to delete as one filter"),

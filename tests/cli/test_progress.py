@@ -62,8 +62,8 @@ LONG: list[tuple[Callable[[str], None] | None, list[str], list[tuple[str, int]]]
     (moved, ["trim", "URI"], [("addresses", 200)]),
     (indexed, ["maintain", "URI"], [("compact", 200)]),
     (indexed, ["audit", "URI"], [("table rows", 200), ("index rows", 200)]),
-    (None, ["update", "URI", "k=k + 1", "--in-place"], [("update", 200)]),
-    (None, ["update", "URI", "k=k + 1"], [("update rows", 200)]),
+    (None, ["update", "URI", "k=k + 1", "--where", "true", "--in-place"], [("update", 200)]),
+    (None, ["update", "URI", "k=k + 1", "--where", "true"], [("update rows", 200)]),
     (None, ["delete", "URI", "k > 1"], [("find rows", 200)]),
     (None, ["merge", "URI", "URI", "--on", "id"], [("merge: map", 400)]),
 ]

@@ -50,7 +50,7 @@ def delete(table: Table, filter: str | None, where: str | None, dry_run: bool, o
 @verb("update", example='pennon update events.lance "price=price * 1.1" --where "user_id = 42"')
 @on_table
 @click.argument("values", nargs=-1, required=True, metavar="COLUMN=EXPRESSION...")
-@click.option("--where", metavar="FILTER", help="Only rows that this filter selects.  [default: all]")
+@click.option("--where", metavar="FILTER", required=True, help="The rows that this filter selects: true for all.")
 @click.option("--in-place", is_flag=True, help="Rewrite one column of the fragments instead of writing new rows.")
 @maintain_option
 @dry_run_option
@@ -58,7 +58,7 @@ def delete(table: Table, filter: str | None, where: str | None, dry_run: bool, o
 def update(
     table: Table,
     values: tuple[str, ...],
-    where: str | None,
+    where: str,
     in_place: bool,
     maintain: bool | None,
     dry_run: bool,
