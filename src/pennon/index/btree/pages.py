@@ -44,8 +44,6 @@ RUN_FIELDS = ("values", "ids")
 
 # To pylance's writer: do not look for repeated values, which takes as long as to encode them.
 NOT_REPEATED = {"lance-encoding:rle-threshold": "0"}
-# Nor for few different ones.
-DIFFERENT = NOT_REPEATED | {"lance-encoding:dict-divisor": str(1 << 30)}
 # Values repeat if at least this share of them equals the previous one; the first runs of a file show it, of which one
 # may be a single row.
 REPEATED_SHARE = 0.25
@@ -267,7 +265,7 @@ def write_pages(
     schema = pa.schema(
         [
             pa.field("values", value_type, metadata=encoding),
-            pa.field("ids", pa.uint64(), nullable=False, metadata=DIFFERENT),
+            pa.field("ids", pa.uint64(), nullable=False, metadata=NOT_REPEATED),
         ]
     )
     stats = _StatsCollector(value_type, batch_size)
