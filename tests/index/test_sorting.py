@@ -19,7 +19,6 @@ from pennon.index.sorting import (
     MERGED_PARTS,
     WORTH_CALLING,
     Buckets,
-    MergeSpace,
     kernels,
     merged_rows,
     order_of_keys,
@@ -89,11 +88,8 @@ def test_sorted_parts_are_merged_and_equal_keys_keep_their_order(name: str, cuts
     kernels(1 << 20)
     edges = [0, *cuts, ROWS]
     orders = [np.argsort(keys[a:b], kind="stable") + a for a, b in pairwise(edges)]
-    space = MergeSpace()
-    parts = [(keys[order], ids[order]) for order in orders]
-    merged = merged_rows(parts, space)
+    merged = merged_rows([(keys[order], ids[order]) for order in orders])
     assert merged is not None
-    merged_rows([(part[::-1].copy(), its) for part, its in parts], space)  # the memory of a result is not used again
     wanted = np.argsort(keys, kind="stable")
     assert np.array_equal(merged[0], keys[wanted])
     assert np.array_equal(merged[1], ids[wanted])

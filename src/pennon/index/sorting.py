@@ -91,39 +91,17 @@ class Buckets:
             yield keys, ids
 
 
-class MergeSpace:
-    """Memory for the pieces of a merge, used by one after the other: to have the system provide it again for each takes
-    as long as a pass over the rows."""
-
-    def __init__(self) -> None:
-        self._words = np.empty((2, 0), dtype=np.uint64)
-
-    def of(self, rows: int) -> tuple[UInt64s, UInt64s]:
-        """For keys and ids."""
-        if self._words.shape[1] < rows:
-            self._words = np.empty((2, rows), dtype=np.uint64)
-        return self._words[0, :rows], self._words[1, :rows]
-
-
-def merged_rows(
-    parts: Sequence[tuple[UInt64s, UInt64s]], space: MergeSpace | None = None
-) -> tuple[UInt64s, UInt64s] | None:
-    """Keys and ids of sorted parts in order, in new arrays; None if the rows are to be sorted instead."""
+def merged_rows(parts: Sequence[tuple[UInt64s, UInt64s]]) -> tuple[UInt64s, UInt64s] | None:
+    """Keys and ids of sorted parts in order; None if the rows are to be sorted instead."""
     starts = np.cumsum([0, *(len(keys) for keys, _ in parts)])
-    rows = int(starts[-1])
-    if len(parts) > MERGED_PARTS or kernels(rows) is None:
+    if len(parts) > MERGED_PARTS or kernels(int(starts[-1])) is None:
         return None
     from pennon.index import merge_kernels  # noqa: PLC0415
 
-    made = np.empty(rows, dtype=np.uint64), np.empty(rows, dtype=np.uint64)
-    held = (space or MergeSpace()).of(rows)
-    # Every pass moves the rows to the other arrays; the last one moves them to those made here.
-    passes = (len(parts) - 1).bit_length()
-    first, second = (held, made) if passes % 2 else (made, held)
-    np.concatenate([keys for keys, _ in parts], out=first[0])
-    np.concatenate([ids for _, ids in parts], out=first[1])
-    merge_kernels.merge_parts(*first, starts, *second)
-    return made
+    keys, ids = np.concatenate([keys for keys, _ in parts]), np.concatenate([ids for _, ids in parts])
+    spare_keys, spare_ids = np.empty_like(keys), np.empty_like(ids)
+    away = merge_kernels.merge_parts(keys, ids, starts, spare_keys, spare_ids)
+    return (spare_keys, spare_ids) if away else (keys, ids)
 
 
 def order_of_keys(keys: UInt64s) -> Int64s | None:

@@ -27,7 +27,7 @@ def word_keys(values: pa.Array) -> UInt64s | None:
 
 
 def values_of(keys: UInt64s, type_: pa.DataType) -> pa.Array:
-    """The values of words, to the bit. The words are the caller's last: their memory may become that of the values."""
+    """The values of words, to the bit."""
     if pa.types.is_boolean(type_):
         return pa.array(keys.astype(np.bool_))
     return pa.Array.from_buffers(type_, len(keys), [None, pa.py_buffer(_content(keys, type_))], null_count=0)
@@ -41,7 +41,7 @@ def _content(keys: UInt64s, type_: pa.DataType) -> npt.NDArray[Any]:
         return np.where(words & sign, words ^ sign, ~words)
     if pa.types.is_unsigned_integer(type_):
         return keys.astype(f"<u{width}", copy=False)
-    signed = np.bitwise_xor(keys, _SIGN, out=keys).view(np.int64)
+    signed = (keys ^ _SIGN).view(np.int64)
     if not pa.types.is_decimal(type_):
         return signed.astype(f"<i{width}", copy=False)
     words = np.empty((len(keys), width // 8), dtype=np.int64)

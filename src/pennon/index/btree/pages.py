@@ -22,7 +22,7 @@ from pennon.format.store import Store
 from pennon.index.arrays import UInt64s
 from pennon.index.btree.lookup import PageStats
 from pennon.index.checksums import Digester
-from pennon.index.sorting import Buckets, MergeSpace, kernels, merged_rows
+from pennon.index.sorting import Buckets, kernels, merged_rows
 from pennon.index.value_order import (
     argsort,
     byte_layout,
@@ -205,22 +205,21 @@ def merge_runs(runs: Sequence[Run]) -> Iterator[Run]:
         sorted([0, *places(run.values, pivots), *places(run.values, frequent, "right"), len(run.values)])
         for run in runs
     ]
-    space = MergeSpace()
     for piece in range(len(pivots) + len(frequent) + 1):
         spans = [(run, edges[piece], edges[piece + 1]) for run, edges in zip(runs, cuts, strict=True)]
         parts = [(run.values[start:stop], run.ids[start:stop]) for run, start, stop in spans if stop > start]
         if len(parts) > 1 and not _all_equal(parts):
-            yield _merged(parts, runs[0].values.type, space)
+            yield _merged(parts, runs[0].values.type)
         else:
             for part in parts:
                 yield from _bounded(Run(runs[0].null_ids[:0], *part))
 
 
-def _merged(parts: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType, space: MergeSpace) -> Run:
+def _merged(parts: Sequence[tuple[pa.Array, Addresses]], value_type: pa.DataType) -> Run:
     """Sorted parts without NULLs as one run."""
     keyed = [(word_keys(values), ids) for values, ids in parts]
     words = [(keys, ids) for keys, ids in keyed if keys is not None]
-    merged = merged_rows(words, space) if len(words) == len(parts) else None
+    merged = merged_rows(words) if len(words) == len(parts) else None
     if merged is None:
         return sort_run(parts, value_type)
     keys, ids = merged
