@@ -23,6 +23,8 @@ VERSIONS := .versions
 OTHERS := pylance-12.0.0 pylance-13.0.0 pyspark-3.5.9 pyspark-4.0.5 pyspark-4.1.4 pyspark-4.2.1
 # The same tests with fewer examples and cases: `make test` runs them in full.
 QUICK = PENNON_HISTORIES=1 PENNON_CRASH_STRIDE=1000 PENNON_TEST_SAMPLE=16
+# Temporary files of small tests are in memory, where there is room (tests/__init__.py).
+IN_MEMORY = PENNON_TESTS_IN_MEMORY=1
 # Files in the order of tests/conftest.py: the longest first.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
@@ -58,10 +60,10 @@ classes: $(STAMP)
 # Nothing is waited for.
 tests-in-process: JOBS = 2
 tests-in-process: kernels
-	@$(QUICK) $(PYTEST) -m "not heavy and not spark and not process" --timeout=120 $(ARGS)
+	@$(IN_MEMORY) $(QUICK) $(PYTEST) -m "not heavy and not spark and not process" --timeout=120 $(ARGS)
 
 tests-all: kernels classes
-	@$(PYTEST) --timeout=600 $(ARGS)
+	@$(IN_MEMORY) $(PYTEST) --timeout=600 $(ARGS)
 
 test-heavy: java $(STAMP) ## Only the tests that take minutes or gigabytes
 	@$(BIN)/python -m pytest -m heavy --timeout=3600 $(ARGS)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import lance
 import numpy as np
@@ -18,8 +19,11 @@ import pennon
 from bench.harness import Choice, Grid, report_grids, say
 from bench.timing import TURNS, Timing
 from pennon.index.vector.vectors import to_lists
-from tests.support.real_s3 import BUCKET, REQUEST, RealS3, real_s3
 
+if TYPE_CHECKING:
+    from tests.support.real_s3 import RealS3
+
+BUCKET = "pennon-test"
 ROWS, FRAGMENTS, RANGES, DIMENSION = 80_000, 16, 8, 16
 URI = f"s3://{BUCKET}/t.lance"
 KEY = 41_237
@@ -51,6 +55,8 @@ QUESTIONS = (
 
 
 def new_process(choice: Choice) -> None:
+    from tests.support.real_s3 import real_s3  # noqa: PLC0415 - which no other measurement needs
+
     turns = choice.turns or TURNS
     with real_s3() as server:
         _write(server)
@@ -103,6 +109,8 @@ def _requests(server: RealS3, code: str) -> int:
 
 
 def _logged(server: RealS3) -> list[str]:
+    from tests.support.real_s3 import REQUEST  # noqa: PLC0415
+
     server.requests()  # waits for the last
     found = REQUEST.findall(server.log.read_text("utf-8", "replace"))
     return [path for _, path, *_ in found if path.startswith(f"/{BUCKET}")]
