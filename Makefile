@@ -42,11 +42,11 @@ demo: java $(STAMP) ## Build indices on tables of several fragments and query th
 	@$(BIN)/pennon demo $(ARGS)
 
 # -j: types are checked next to what the processes of a run share and the first tests; their result is printed last.
-check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: about four minutes
+check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other processes: about two minutes
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 2 types-aside tests-in-process; status=$$?; cat $(TYPES) 2>/dev/null; exit $$status
 
-test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about thirteen minutes
+test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about twelve minutes
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 3 types-aside tests-all; status=$$?; cat $(TYPES) 2>/dev/null; exit $$status
 
