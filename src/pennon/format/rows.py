@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -186,14 +186,10 @@ class RowReader:
         with self.reading_rows():
             return self._take(addresses, columns)
 
-    def has_numbers(self, columns: Sequence[str] | None) -> bool:
-        """Whether all of these columns hold numbers, which `take_numbers` may read."""
-        return self._numbers is not None and self._numbers.reads(columns)
-
     def take_numbers(self, rows: RowSet, columns: list[str] | None, limit: int | None = None) -> pa.Table | None:
         """The first of any number of live rows, of top-level columns; None unless all columns hold numbers that can be
         read without a scan."""
-        if self._numbers is None or not self.has_numbers(columns):
+        if self._numbers is None or not self._numbers.reads(columns):
             return None
         wanted = rows if limit is None else rows.first(limit)
         # Addresses are listed only of as many rows as are read so.
@@ -201,7 +197,7 @@ class RowReader:
 
     def take_in_order(self, addresses: Addresses, columns: list[str]) -> pa.Table:
         """A few rows at live addresses in any order, possibly repeated, in the given order."""
-        if self._numbers is not None and self.has_numbers(columns):
+        if self._numbers is not None and self._numbers.reads(columns):
             ascending, places = np.unique(addresses, return_inverse=True)
             if (found := self._numbers.take(ascending, columns)) is not None:
                 return found.take(pa.array(places))
