@@ -104,6 +104,10 @@ def build_pq(table: Table) -> None:
     table.create_index("v", "IVF_PQ", num_partitions=4, num_sub_vectors=2, num_bits=4)
 
 
+def build_two_segments(table: Table) -> None:
+    table.create_index("v", "IVF_PQ", num_partitions=4, num_sub_vectors=2, num_bits=4, num_segments=2)
+
+
 def build_hnsw(table: Table) -> None:
     table.create_index("v", "IVF_HNSW_SQ", num_partitions=3)
 
@@ -340,6 +344,7 @@ SCENARIOS = [
     Scenario("compact bitmaps", bitmaps, lambda t: t.compact(target_rows_per_fragment=150)),
     Scenario("build an IVF_FLAT", plain, build_flat),
     Scenario("build an IVF_PQ", plain, build_pq),
+    Scenario("build an IVF_PQ in two segments", plain, build_two_segments),
     Scenario("build an IVF_HNSW_SQ", plain, build_hnsw),
     Scenario("build zones", plain, build_zones),
     Scenario("merge zones", zoned, lambda t: t.optimize_indices(num_indices_to_merge=9)),

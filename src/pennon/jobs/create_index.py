@@ -1,4 +1,4 @@
-"""Create an index: plan it, build the files of a segment, then commit it."""
+"""Create an index: plan it, build the files of its segments, then commit them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pennon.index.options import IndexOptions
 from pennon.jobs.kinds import BuildPlan, BuildRequest
 from pennon.jobs.registry import jobs_named
 from pennon.jobs.shared.arguments import check_at_least_one
-from pennon.jobs.shared.changes import AddSegment, check_name_free
+from pennon.jobs.shared.changes import AddSegments, check_name_free
 from pennon.jobs.shared.cleanup import delete_abandoned_files, delete_if_refused
 from pennon.jobs.shared.commit import commit_change
 from pennon.jobs.shared.placement import placed
@@ -45,7 +45,7 @@ def plan_index(
 def create_index(
     engine: Engine, snapshot: Snapshot, index_type: str, plan: BuildPlan, *, replace: bool, whole: bool
 ) -> Snapshot:
-    """Build what was planned on `snapshot` and commit it, in place of the whole index or as one segment of it."""
+    """Build what was planned on `snapshot` and commit it, in place of the whole index or next to its segments."""
     if whole and not replace and any(s.name == plan.name for s in snapshot.manifest.user_segments):
         raise IndexExists(
             f"table {snapshot.uri} has an index {plan.name!r} already",
@@ -54,10 +54,11 @@ def create_index(
     check_name_free(snapshot, plan.name, (plan.field_id,))
     if not whole:
         _check_fits(snapshot, index_type, plan, replace)
-    segment = jobs_named(index_type).build(placed(engine, plan), snapshot, plan)
-    with delete_if_refused(snapshot, [segment]):
-        committed = commit_change(snapshot, AddSegment(segment, replace_whole=whole, may_replace=replace))
-    delete_abandoned_files(snapshot.store, segment)
+    segments = jobs_named(index_type).build_segments(placed(engine, plan), snapshot, plan)
+    with delete_if_refused(snapshot, segments):
+        committed = commit_change(snapshot, AddSegments(segments, replace_whole=whole, may_replace=replace))
+    for segment in segments:
+        delete_abandoned_files(snapshot.store, segment)
     return committed
 
 
@@ -80,4 +81,4 @@ def _check_fits(snapshot: Snapshot, index_type: str, plan: BuildPlan, replace: b
         details=b"",
         index_version=0,
     )
-    AddSegment(intended, replace_whole=False, may_replace=replace).on(snapshot)
+    AddSegments((intended,), replace_whole=False, may_replace=replace).on(snapshot)

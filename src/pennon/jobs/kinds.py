@@ -239,6 +239,15 @@ class KindJobs(Protocol):
         """Write the files of a planned segment; the caller commits it."""
         ...
 
+    def build_segments(self, engine: Engine, snapshot: Snapshot, plan: Any) -> tuple[IndexSegment, ...]:
+        """Write the files of all segments of a plan for an index, of which a large one may have several; the caller
+        commits them together. Plans like an existing segment, without training, have one."""
+        ...
+
+    def segments_of(self, plan: Any) -> int:
+        """How many segments a plan has."""
+        ...
+
     def merge(self, engine: Engine, snapshot: Snapshot, plan: Any) -> IndexSegment:
         """Write the files of a merged segment; the caller commits it in place of its sources."""
         ...
@@ -252,17 +261,32 @@ class KindJobs(Protocol):
         """Whether a segment cannot be built like another whose files are damaged."""
         ...
 
+    @property
+    def segment_bytes(self) -> int | None:
+        """The size above which segments are not merged into one because of their number; None: any size."""
+        ...
+
 
 class JobsDefaults(ABC):
     """What most kinds have in common, to inherit from: segments without models, which fit all others of their
     kind and need no special upkeep."""
 
     models_in_files: bool = False
+    segment_bytes: int | None = None
 
     @abstractmethod
     def plan_like(
         self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
     ) -> Any: ...
+
+    @abstractmethod
+    def build(self, engine: Engine, snapshot: Snapshot, plan: Any) -> IndexSegment: ...
+
+    def build_segments(self, engine: Engine, snapshot: Snapshot, plan: Any) -> tuple[IndexSegment, ...]:
+        return (self.build(engine, snapshot, plan),)
+
+    def segments_of(self, plan: Any) -> int:
+        return 1
 
     def misfit(self, snapshot: Snapshot, plan: Any, other: IndexSegment) -> str | None:
         return None

@@ -23,7 +23,7 @@ from pennon.testing.writers import Writers
 
 # All partitions are read and all candidates are measured again: the answer of any index is then exact.
 EXACT: dict[str, Any] = {"nprobes": 1000, "refine_factor": 100, "ef": 100_000}
-TOO_FEW = "cannot be trained"
+TOO_FEW, TOO_MANY = "cannot be trained", "segments cannot be made of"
 Neighbors = tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]
 DIM = 8
 
@@ -101,9 +101,10 @@ def vector_index(
     """
     name = f"{column}_idx"
 
-    def build(index_type: str, metric: str, partitions: int) -> Build:
+    def build(index_type: str, metric: str, partitions: int, segments: int | None) -> Build:
         more = (options or {}).get(index_type, {})
-        return index_type, {"metric": metric, "num_partitions": partitions, "max_iters": 3, **more}
+        shape = {"num_partitions": partitions, "num_segments": segments}
+        return index_type, {"metric": metric, "max_iters": 3, **shape, **more}
 
     def delta_options(dataset: lance.LanceDataset) -> dict[str, Any]:
         return {"metric": _metric(dataset, name), "max_iters": 3}
@@ -115,11 +116,17 @@ def vector_index(
 
     return IndexCase(
         column,
-        st.builds(build, st.sampled_from(index_types), st.sampled_from(shape.metrics).map(str), st.integers(1, 5)),
+        st.builds(
+            build,
+            st.sampled_from(index_types),
+            st.sampled_from(shape.metrics).map(str),
+            st.integers(1, 5),
+            st.sampled_from([None, None, 2, 3]),
+        ),
         name,
         delta_options=delta_options,
         pylance_build=pylance_build,
-        refusals=(TOO_FEW,),
+        refusals=(TOO_FEW, TOO_MANY),
         check=NeighborCheck(column, name, shape, prefilters),
     )
 

@@ -148,13 +148,13 @@ def test_without_guard_rows_stock_would_fail(tmp_path: Path, monkeypatch: pytest
     table = pennon.open(uri)
     plan = table.plan_index("i64", ranges=6, batch_size=64)
     from pennon.jobs.btree import build as build_btree
-    from pennon.jobs.shared.changes import AddSegment
+    from pennon.jobs.shared.changes import AddSegments
     from pennon.jobs.shared.commit import commit_change
 
     snapshot = plan.pin.open()
     uuid, parts = build_btree._build_whole(plan, plan.slices[0])
     segment = build_btree._finish(snapshot, plan, uuid, parts)
-    commit_change(snapshot, AddSegment(segment, replace_whole=True))
+    commit_change(snapshot, AddSegments((segment,), replace_whole=True))
     lance.dataset(uri).delete("i64 > 3000000000000000000")
     lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=5000)
     with pytest.raises(BaseException, match=r"Range start|terminated|panic|stream"):

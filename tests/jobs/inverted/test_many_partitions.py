@@ -16,7 +16,7 @@ from pennon.index.inverted.files import read_metadata
 from pennon.index.inverted.kind import INDEX_VERSION
 from pennon.index.inverted.options import Inverted
 from pennon.jobs.inverted.written import WrittenPartition, finished, partition_numbers
-from pennon.jobs.shared.changes import AddSegment
+from pennon.jobs.shared.changes import AddSegments
 from pennon.jobs.shared.commit import commit_change
 
 PARTITIONS = 1000
@@ -43,7 +43,7 @@ def test_a_thousand_partitions_are_joined_in_a_second(tmp_path: Path) -> None:
         fragments=snapshot.manifest.fragments,
         index_version=INDEX_VERSION,
     )
-    committed = commit_change(snapshot, AddSegment(segment, replace_whole=True, may_replace=False))
+    committed = commit_change(snapshot, AddSegments((segment,), replace_whole=True, may_replace=False))
     taken = time.process_time() - started
     [found] = committed.manifest.user_segments
     metadata = read_metadata(committed.store, segment_directory(uuid), found.file_sizes)

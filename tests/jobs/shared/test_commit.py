@@ -21,7 +21,7 @@ from pennon.jobs.btree.build import build_btree
 from pennon.jobs.btree.plan import plan_btree
 from pennon.jobs.shared import commit as publishing
 from pennon.jobs.shared import retry
-from pennon.jobs.shared.changes import AddSegment, SegmentChange
+from pennon.jobs.shared.changes import AddSegments, SegmentChange
 from pennon.jobs.shared.commit import commit_change
 from tests.support.tables import full_scan, stock_answer
 
@@ -97,7 +97,7 @@ HARMLESS: dict[str, Callable[[str], Any]] = {
 def test_commit_survives(event: str, uri: str, engine: Any) -> None:
     scanned, segment = scan_and_build(uri, engine)
     HARMLESS[event](uri)
-    commit_change(scanned, AddSegment(segment, replace_whole=True))
+    commit_change(scanned, AddSegments((segment,), replace_whole=True))
     check(uri)
     index = next(i for i in pennon.open(uri).indices() if i.name == "k_idx")
     assert [s.uuid for s in index.segments] == [segment.uuid]
@@ -108,7 +108,7 @@ def test_fragments_changed_in_place_lose_coverage(change: Callable[[str, int], N
     scanned, segment = scan_and_build(uri, engine)
     change(uri, 2)
     with pytest.warns(CoverageWarning, match="does not cover 1 fragment that changed"):
-        commit_change(scanned, AddSegment(segment, replace_whole=True))
+        commit_change(scanned, AddSegments((segment,), replace_whole=True))
     assert coverage(uri) == [0, 1, 3]
     check(uri)
 
@@ -124,7 +124,7 @@ def test_merge_between_check_and_commit_is_mended(uri: str, engine: Any, monkeyp
 
     monkeypatch.setattr(publishing, "commit_segments", race)
     with pytest.warns(CoverageWarning):
-        commit_change(scanned, AddSegment(segment, replace_whole=True))
+        commit_change(scanned, AddSegments((segment,), replace_whole=True))
     assert coverage(uri) == [0, 2, 3]
     check(uri)
 
@@ -133,7 +133,7 @@ def test_column_dropped_meanwhile(uri: str, engine: Any) -> None:
     scanned, segment = scan_and_build(uri, engine)
     lance.dataset(uri).drop_columns(["k"])
     with pytest.raises(CommitConflict, match="dropped"):
-        commit_change(scanned, AddSegment(segment, replace_whole=True))
+        commit_change(scanned, AddSegments((segment,), replace_whole=True))
     assert pennon.open(uri).indices() == []
 
 
@@ -148,7 +148,7 @@ def test_column_dropped_between_check_and_commit(uri: str, engine: Any, monkeypa
 
     monkeypatch.setattr(publishing, "commit_segments", race)
     with pytest.raises(CommitConflict, match="removed again"):
-        commit_change(scanned, AddSegment(segment, replace_whole=True))
+        commit_change(scanned, AddSegments((segment,), replace_whole=True))
     assert pennon.open(uri).indices() == []
     assert lance.dataset(uri).count_rows(filter="v < 10") == 10
 
@@ -157,7 +157,7 @@ def test_compaction_meanwhile_is_a_precise_conflict(uri: str, engine: Any) -> No
     scanned, segment = scan_and_build(uri, engine)
     compact(uri)
     with pytest.raises(CommitConflict, match="rewritten in the meantime"):
-        commit_change(scanned, AddSegment(segment, replace_whole=True))
+        commit_change(scanned, AddSegments((segment,), replace_whole=True))
     assert pennon.open(uri).indices() == []
 
 
@@ -165,7 +165,7 @@ def test_deferred_compaction_meanwhile_keeps_the_work(uri: str, engine: Any) -> 
     pennon.open(uri).create_index("v")
     scanned, segment = scan_and_build(uri, engine)
     compact(uri, defer_index_remap=True)
-    commit_change(scanned, AddSegment(segment, replace_whole=True))
+    commit_change(scanned, AddSegments((segment,), replace_whole=True))
     index = next(i for i in pennon.open(uri).indices() if i.name == "k_idx")
     assert index.coverage == 1.0
     check(uri)
@@ -178,7 +178,7 @@ def test_change_in_place_then_deferred_compaction(uri: str, engine: Any) -> None
     update_in_place(uri, 0)
     compact(uri, defer_index_remap=True)
     with pytest.warns(CoverageWarning):
-        commit_change(scanned, AddSegment(segment, replace_whole=True))
+        commit_change(scanned, AddSegments((segment,), replace_whole=True))
     check(uri)
 
 
@@ -186,7 +186,7 @@ def test_overwrite_meanwhile(uri: str, engine: Any) -> None:
     scanned, segment = scan_and_build(uri, engine)
     lance.write_dataset(lance.dataset(uri).to_table(), uri, mode="overwrite", max_rows_per_file=100)
     with pytest.raises(CommitConflict):
-        commit_change(scanned, AddSegment(segment, replace_whole=True))
+        commit_change(scanned, AddSegments((segment,), replace_whole=True))
     check(uri)
 
 
@@ -243,7 +243,7 @@ def test_conflicts_are_retried_a_bounded_number_of_times(
     monkeypatch.setattr(publishing, "commit_segments", always)
     monkeypatch.setattr(retry.time, "sleep", lambda _: None)
     with pytest.raises(CommitConflict):
-        commit_change(scanned, AddSegment(segment, replace_whole=True))
+        commit_change(scanned, AddSegments((segment,), replace_whole=True))
     assert len(attempts) == retry.ATTEMPTS
 
 
@@ -276,7 +276,7 @@ def test_stale_values_never_stand_beside_a_new_segment(uri: str, engine: Any) ->
 def test_a_change_is_printed_without_committing_it(uri: str, engine: Any) -> None:
     scanned, segment = scan_and_build(uri, engine, [0, 1])
     version = lance.dataset(uri).version
-    change = AddSegment(segment, replace_whole=False)
+    change = AddSegments((segment,), replace_whole=False)
     assert str(change) == f"add segment {segment.uuid} over 2 fragments to k_idx, next to its other segments"
     assert change.on(scanned) == SegmentChange((segment,))
     assert lance.dataset(uri).version == version
@@ -296,7 +296,7 @@ def test_commits_and_conflicts_are_logged_with_their_fields(
 
     monkeypatch.setattr(publishing, "commit_segments", busy_once)
     with caplog.at_level("INFO", logger="pennon.jobs.shared"):
-        committed = commit_change(scanned, AddSegment(segment, replace_whole=True))
+        committed = commit_change(scanned, AddSegments((segment,), replace_whole=True))
     conflict, done = (vars(record) for record in caplog.records)
     assert (conflict["attempt"], conflict["retried"], conflict["table"]) == (1, True, uri)
     assert (done["version"], done["added"], done["removed"]) == (committed.version, 1, 0)

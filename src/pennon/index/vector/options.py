@@ -20,6 +20,10 @@ from pennon.index.vector.quantizers.rabitq.quantizer import MAX_BITS as MAX_RQ_B
 from pennon.index.vector.quantizers.sq import NUM_BITS as SQ_BITS
 
 MAX_PARTITIONS = 65_536
+# The files of a segment are joined by one task, at about 200 MB/s.
+SEGMENT_BYTES = 16 << 30
+# A search probes partitions in every segment.
+MOST_SEGMENTS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,13 @@ class IvfOptions(IndexOptions):
         50, "Maximum number of k-means iterations. Training stops earlier if it has converged.", at_least=1
     )
     seed: int = option(0, "Seed of sampling and training. Equal seeds give equal indices.", at_least=0)
+    num_segments: int | None = option(
+        None,
+        "Number of segments, each over some of the fragments, with the same centroids. Each is joined by a task of its"
+        " own, and searches probe partitions in every segment.",
+        unset=f"one per {SEGMENT_BYTES >> 30} GiB of files, at most {MOST_SEGMENTS}",
+        at_least=1,
+    )
     ivf_centroids: Any = option(
         None, "Centroids to use instead of trained ones, [num_partitions, dimension] floats.", unset="trained"
     )

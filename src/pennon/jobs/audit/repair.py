@@ -81,9 +81,9 @@ def _replace(
     if not covered and staying:
         return commit_change(snapshot, ReplaceSegments.of(name, [], leaving))
     plan = jobs.plan_rebuild(context, leaving, staying, list(covered), retrain=retrain)
-    segment = jobs.build(engine, snapshot, plan)
-    with delete_if_refused(snapshot, [segment]):
-        return commit_change(snapshot, ReplaceSegments.of(name, [segment], leaving))
+    segments = jobs.build_segments(engine, snapshot, plan)
+    with delete_if_refused(snapshot, segments):
+        return commit_change(snapshot, ReplaceSegments.of(name, segments, leaving))
 
 
 def _remove_fragment_reuse(engine: Engine, snapshot: Snapshot, memory_bytes: int) -> tuple[Snapshot, dict[str, str]]:

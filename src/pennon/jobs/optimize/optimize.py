@@ -6,6 +6,7 @@ plan -> build a delta -> merge -> commit, for each index separately, so that a c
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 from pyroaring import FrozenBitMap
 
@@ -43,11 +44,12 @@ def optimize(engine: Engine, snapshot: Snapshot, plan: OptimizePlan, memory_byte
     return newest
 
 
-def _write(engine: Engine, context: PlanContext, step: IndexStep) -> list[IndexSegment]:
-    """The new segment; none where damaged segments leave that covered nothing."""
+def _write(engine: Engine, context: PlanContext, step: IndexStep) -> Sequence[IndexSegment]:
+    """The new segment; several where a large index is built again, none where damaged segments leave that covered
+    nothing."""
     jobs = jobs_of(step.like)
     if step.merge is None:
-        return [jobs.build(placed(engine, step.build), context.snapshot, step.build)] if step.build else []
+        return jobs.build_segments(placed(engine, step.build), context.snapshot, step.build) if step.build else ()
     try:
         return [_merge(engine, context, step, step.merge)]
     except DamagedFile as error:

@@ -159,10 +159,11 @@ def _stale_fragments(snapshot: Snapshot, health: _Health, reuse: FragmentReuse |
 def _by_size(snapshot: Snapshot, health: _Health, stale: Sequence[BitMap]) -> _Choice:
     rows_in, healthy = snapshot.manifest.rows_in, health.healthy
     tiers = [
-        Tier(rows_in(BitMap(source.coverage)), _why_forced(source, old))
+        Tier(rows_in(BitMap(source.coverage)), _why_forced(source, old), source.segment.size_bytes)
         for source, old in zip(healthy, stale, strict=True)
     ]
-    choice = choose_segments(tiers, rows_in(health.uncovered))
+    limit = jobs_of(health.largest).segment_bytes
+    choice = choose_segments(tiers, rows_in(health.uncovered), limit)
     return _Choice(healthy[len(healthy) - choice.count :], choice.reason)
 
 
@@ -214,11 +215,13 @@ def _with_plans(context: PlanContext, step: IndexStep, *, replaces_all: bool) ->
     if not step.due:
         return step
     if step.rebuilt:
-        return replace(step, build=jobs.plan_like(context, step.like, step.fragments, retrain=True))
+        build = jobs.plan_like(context, step.like, step.fragments, retrain=True)
+        return replace(step, build=build, written=jobs.segments_of(build))
     build = jobs.plan_like(context, step.like, step.new, retrain=False) if step.new or replaces_all else None
     if not step.merged:
-        return replace(step, build=build)
-    return replace(step, build=build, merge=plan_merge(context, step.merged, rebalance=step.rebalanced, delta=build))
+        return replace(step, build=build, written=int(build is not None))
+    merge = plan_merge(context, step.merged, rebalance=step.rebalanced, delta=build)
+    return replace(step, build=build, merge=merge, written=1)
 
 
 def _from_data(context: PlanContext, step: IndexStep, error: DamagedFile) -> IndexStep:
@@ -228,7 +231,7 @@ def _from_data(context: PlanContext, step: IndexStep, error: DamagedFile) -> Ind
     except DamagedFile:
         return IndexStep(step.name, step.type, step.segments, NO_MODELS, step.like)
     reason = f"{step.reason}; built from the data: {error.problem}"
-    return replace(step, rebuilt=True, rebalanced=False, reason=reason, build=build, merge=None)
+    return replace(step, rebuilt=True, rebalanced=False, reason=reason, build=build, merge=None, written=1)
 
 
 def _coverage(sources: Sequence[MergeSource]) -> BitMap:

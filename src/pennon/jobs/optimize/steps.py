@@ -20,8 +20,9 @@ class IndexStep(Displayed):
 
     `merged` segments leave the table for one new segment, which also covers `new` fragments; so do `discarded` ones,
     whose files are not read. `build` writes what is not in files: the new fragments as a delta, or with `rebuilt` the
-    whole segment. `merge` joins the merged segments, and the delta where there is one: that plan is an estimate until
-    the delta exists. The new segment takes after `like`. A `skipped` index is one that Pennon does not support.
+    whole index, which may have several segments then: `written`. `merge` joins the merged segments, and the delta
+    where there is one: that plan is an estimate until the delta exists. The new segment takes after `like`. A `skipped`
+    index is one that Pennon does not support.
     """
 
     name: str
@@ -33,6 +34,7 @@ class IndexStep(Displayed):
     discarded: tuple[IndexSegment, ...] = field(default=(), repr=False)
     new: tuple[int, ...] = field(default=(), repr=False)
     rows: int = 0
+    written: int = 0
     rebuilt: bool = False
     rebalanced: bool = False
     skipped: bool = False
@@ -57,8 +59,7 @@ class IndexStep(Displayed):
     @property
     def segments_after(self) -> int:
         """Segments that the index will have."""
-        written = self.build is not None or self.merge is not None
-        return self.segments - len(self.leaving) + written if self.due else self.segments
+        return self.segments - len(self.leaving) + self.written if self.due else self.segments
 
     @property
     def action(self) -> str:

@@ -49,51 +49,59 @@ class SegmentChange:
 
 
 @dataclass(frozen=True)
-class AddSegment:
-    """Add a segment: in place of the whole index of that name, or next to the segments it does not overlap. Segments
-    that it covers are removed, unless `may_replace` is False: then they are an error, also if another writer has
-    committed them since the build began."""
+class AddSegments:
+    """Add segments of one index: in place of the whole index of that name, or next to the segments they do not overlap.
+    Segments that they cover are removed, unless `may_replace` is False: then they are an error, also if another writer
+    has committed them since the build began."""
 
-    segment: IndexSegment
+    segments: tuple[IndexSegment, ...]
     replace_whole: bool
     may_replace: bool = True
 
+    @property
+    def name(self) -> str:
+        return self.segments[0].name
+
+    @property
+    def fragments(self) -> BitMap:
+        return BitMap().union(*(segment.fragments for segment in self.segments))
+
     def on(self, base: Snapshot) -> SegmentChange:
-        segment = self.segment
-        same_name = [s for s in base.manifest.user_segments if s.name == segment.name]
-        check_name_free(base, segment.name, segment.fields)
+        same_name = [s for s in base.manifest.user_segments if s.name == self.name]
+        check_name_free(base, self.name, self.segments[0].fields)
         if self.replace_whole:
             if same_name and not self.may_replace:
                 raise IndexExists(
-                    f"table {base.uri} has an index {segment.name!r} already",
+                    f"table {base.uri} has an index {self.name!r} already",
                     "Choose another name, or replace it (replace=True, without --no-replace)",
                 )
-            return SegmentChange((segment,), tuple(same_name))
+            return SegmentChange(self.segments, tuple(same_name))
         reuse = read_fragment_reuse(base)
         leaving = tuple(other for other in same_name if self._replaces(base, other, reuse))
-        return SegmentChange((segment,), leaving)
+        return SegmentChange(self.segments, leaving)
 
     def _replaces(self, base: Snapshot, other: IndexSegment, reuse: FragmentReuse | None) -> bool:
-        segment = self.segment
-        ours, theirs = (effective_coverage(s, base, reuse) for s in (segment, other))
-        if not theirs & ours and not trusted_coverage(other) & segment.fragments:
-            _check_not_stale(base, other, segment, reuse)
+        ours = BitMap().union(*(effective_coverage(segment, base, reuse) for segment in self.segments))
+        theirs = effective_coverage(other, base, reuse)
+        if not theirs & ours and not trusted_coverage(other) & self.fragments:
+            _check_not_stale(base, other, self, reuse)
             return False
         if theirs - ours:
             raise InvalidArgument(
-                f"the new segment of index {segment.name!r} overlaps segment {other.uuid} in part",
+                f"the new segment of index {self.name!r} overlaps segment {other.uuid} in part",
                 f"Also index fragments {sorted(theirs - ours)}, or replace the whole index",
             )
         if not self.may_replace:
             raise InvalidArgument(
-                f"index {segment.name!r} covers some of the fragments already", "Leave them out, or allow replace"
+                f"index {self.name!r} covers some of the fragments already", "Leave them out, or allow replace"
             )
         return True
 
     def __str__(self) -> str:
         how = "in place of the whole index" if self.replace_whole else "next to its other segments"
-        fragments = plural(len(self.segment.fragments), "fragment")
-        return in_line(f"add segment {self.segment.uuid} over {fragments} to {self.segment.name}, {how}")
+        uuids = ", ".join(segment.uuid for segment in self.segments)
+        what = f"segment {uuids}" if len(self.segments) == 1 else f"segments {uuids}"
+        return in_line(f"add {what} over {plural(len(self.fragments), 'fragment')} to {self.name}, {how}")
 
 
 @dataclass(frozen=True)
@@ -180,10 +188,10 @@ def check_name_free(base: Snapshot, name: str, fields: tuple[int, ...]) -> None:
             )
 
 
-def _check_not_stale(base: Snapshot, other: IndexSegment, new: IndexSegment, reuse: FragmentReuse | None) -> None:
-    stale = held_fragments(base, other, BitMap(new.fragments), reuse)
+def _check_not_stale(base: Snapshot, other: IndexSegment, new: AddSegments, reuse: FragmentReuse | None) -> None:
+    stale = held_fragments(base, other, new.fragments, reuse)
     if stale:
-        together = sorted(effective_coverage(other, base, reuse) | BitMap(new.fragments))
+        together = sorted(effective_coverage(other, base, reuse) | new.fragments)
         raise InvalidArgument(
             f"fragments {sorted(stale)} of {base.uri} were changed in place, and segment {other.uuid} of index "
             f"{new.name!r} still holds their old values, which pylance would return in addition to the new segment",

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from pennon.errors import PennonError, StoreUnavailable
-from pennon.format.index_metadata import IndexSegment, segment_directory
+from pennon.format.index_metadata import INDICES, IndexSegment, segment_directory
 from pennon.format.named_files import delete_unless_named, log_deletion
 from pennon.format.snapshot import Snapshot
 from pennon.format.store import Store
+
+# Digits of a uuid that the segments of one job share: 60 random bits.
+PREFIX_LENGTH = len("xxxxxxxx-xxxx-4xxx-")
 
 
 @contextmanager
@@ -56,6 +59,22 @@ def delete_abandoned_files(store: Store, segment: IndexSegment) -> None:
         log_deletion(store, removed, "abandoned attempts of tasks", {segment.name}, level=logging.INFO)
 
 
+def attempt_uuid(scratch: str) -> str:
+    """A uuid for the segment that an attempt of a task writes. It begins like the scratch directory of its job, so that
+    the job finds what its tasks have written even if their results are lost."""
+    return f"{_attempt_prefix(scratch)}{str(uuid4())[PREFIX_LENGTH:]}"
+
+
+@contextmanager
+def delete_attempts_on_failure(store: Store, scratch: str) -> Generator[None]:
+    """If the tasks within fail, or are interrupted, delete the segments that they have written under `attempt_uuid`."""
+    try:
+        yield
+    except BaseException:
+        _delete_attempts(store, scratch)
+        raise
+
+
 @contextmanager
 def scratch_directory(store: Store) -> Generator[str]:
     """A directory for temporary files of a job. No manifest names it, so a crash leaves an orphan."""
@@ -64,6 +83,20 @@ def scratch_directory(store: Store) -> Generator[str]:
         yield directory
     finally:
         _delete(store, directory, "scratch", level=logging.DEBUG)
+
+
+def _attempt_prefix(scratch: str) -> str:
+    return scratch.rpartition("/")[2][:PREFIX_LENGTH]
+
+
+def _delete_attempts(store: Store, scratch: str) -> None:
+    try:
+        found = [name for name in store.directories(INDICES) if name.startswith(_attempt_prefix(scratch))]
+        for name in found:
+            if segment_directory(name) != scratch:
+                _delete(store, segment_directory(name), "its build failed")
+    except (PennonError, OSError):
+        return  # they are orphans, which `clean_orphans` deletes
 
 
 def _delete(

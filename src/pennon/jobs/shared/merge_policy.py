@@ -3,7 +3,8 @@
 A new segment is merged with older ones while they are not much larger than the rows gathered so far. Sizes of segments
 then grow by a factor from each to the next older one, so that both their number and the number of writes of a row grow
 with the logarithm of the rows. Only neighbors are merged, newest first: coverage stays contiguous, and compaction,
-which never joins fragments of different segments, is not blocked.
+which never joins fragments of different segments, is not blocked. A kind may limit the size of segments: those that
+would be larger together stay as they are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Tier:
 
     rows: int
     forced: str | None = None
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -31,18 +33,19 @@ class Choice:
     reason: str
 
 
-def choose_segments(tiers: Sequence[Tier], new_rows: int) -> Choice:
-    """Choose the segments to merge; they are given from the oldest to the newest."""
+def choose_segments(tiers: Sequence[Tier], new_rows: int, limit: int | None = None) -> Choice:
+    """Choose the segments to merge; they are given from the oldest to the newest. `limit` is in bytes."""
     forced = next((at for at, tier in enumerate(tiers) if tier.forced), None)
-    gathered, taken = new_rows, 0
+    rows, nbytes = sum(tier.rows for tier in tiers), sum(tier.nbytes for tier in tiers)
+    gathered, taken, size = new_rows, 0, new_rows * nbytes / max(1, rows)
     for tier in reversed(tiers):
         # Without new rows, others are compared with the newest segment.
         if taken == 0 and new_rows == 0:
-            gathered, taken = tier.rows, 1
+            gathered, taken, size = tier.rows, 1, tier.nbytes
             continue
-        if tier.rows > RATIO * gathered:
+        if tier.rows > RATIO * gathered or (limit is not None and size + tier.nbytes > limit):
             break
-        gathered, taken = gathered + tier.rows, taken + 1
+        gathered, taken, size = gathered + tier.rows, taken + 1, size + tier.nbytes
     if new_rows == 0 and taken == 1:
         gathered, taken = 0, 0
     if forced is not None and len(tiers) - forced > taken:

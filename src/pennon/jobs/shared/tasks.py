@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from pennon.errors import InvalidArgument
 from pennon.format.fragments import Fragment
@@ -38,6 +39,17 @@ def cut_slices(fragments: Iterable[Fragment], count: int) -> list[ScanSlice]:
     if group:
         slices.append(ScanSlice(tuple(group)))
     return slices
+
+
+def cut_neighbors(fragments: Sequence[Fragment], count: int) -> list[list[Fragment]]:
+    """Exactly `count` groups of neighboring fragments with about equally many rows; `count` is at most the number of
+    fragments."""
+    reached = list(accumulate(fragment.live_rows for fragment in fragments))
+    cuts = [0]
+    for number in range(1, count):
+        wanted = bisect_left(reached, reached[-1] * number / count) + 1
+        cuts.append(max(cuts[-1] + 1, min(wanted, len(fragments) - (count - number))))
+    return [list(fragments[start:stop]) for start, stop in pairwise([*cuts, len(fragments)])]
 
 
 def whole_waves(tasks: int, parallelism: int) -> int:

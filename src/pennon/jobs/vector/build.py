@@ -31,7 +31,7 @@ from pennon.index.vector.ivf import Ivf, Layout
 from pennon.index.vector.kind import VECTOR
 from pennon.index.vector.quantizers.base import Columns, Quantizer
 from pennon.index.vector.vectors import Vectors
-from pennon.jobs.shared.cleanup import delete_on_failure, scratch_directory
+from pennon.jobs.shared.cleanup import delete_attempts_on_failure, delete_on_failure, scratch_directory
 from pennon.jobs.vector.held import HeldVectors, hold_vectors
 from pennon.jobs.vector.models import ModelFiles, TrainedModels, write_models
 from pennon.jobs.vector.partitions import PartitionRun, WrittenSegment, to_batch, write_runs, write_segment_codes
@@ -43,10 +43,10 @@ from pennon.jobs.vector.train import train
 COPIED_BYTES = 16 << 20
 
 
-def build_vector(engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexSegment:
-    """Write the files of one segment; the caller commits it."""
-    held = hold_vectors(engine, snapshot, plan)
-    with scratch_directory(snapshot.store) as scratch:
+def build_vector(engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> tuple[IndexSegment, ...]:
+    """Write the files of the planned segments; the caller commits them."""
+    held, store = hold_vectors(engine, snapshot, plan), snapshot.store
+    with scratch_directory(store) as scratch, delete_attempts_on_failure(store, scratch):
         if plan.models is None:
             models, sample = train(engine, snapshot, plan, scratch, held)
             bounds = partition_bounds(models.ivf, sample, plan.reducers)
@@ -60,21 +60,47 @@ def build_vector(engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexS
             partial(_encode_slice, tasks, files, bounds, held),
             plan.slices,
             partial(write_runs, tasks, files, scratch, bounds, held),
-            len(bounds) - 1,
+            (len(bounds) - 1) * len(plan.segments),
             rows=plan.rows,
         )
-        runs = [run for _, run in sorted(written.reduced.items())]
-        _check(plan, written.mapped, runs)
-        return assemble(engine, snapshot, plan, files, math.fsum(part.loss for part in written.mapped), runs)
+        _check(plan, written.mapped, list(written.reduced.values()))
+        parts = [
+            SegmentRuns(
+                fragments,
+                math.fsum(part.loss for part in written.mapped if part.segment == number),
+                [run for at, run in sorted(written.reduced.items()) if at // (len(bounds) - 1) == number],
+            )
+            for number, fragments in enumerate(plan.segments)
+        ]
+        return assemble(engine, snapshot, plan, files, scratch, parts)
 
 
 @dataclass(frozen=True)
 class EncodedSlice:
-    """The report of a map task, for the final check and the loss of the index."""
+    """The report of a map task, for the final check and the loss of its segment."""
 
+    segment: int
     scanned: int
     indexed: int
     loss: float
+
+
+@dataclass(frozen=True)
+class SegmentRuns:
+    """What the tasks have written of a segment, in the order of partitions."""
+
+    fragments: tuple[int, ...]
+    loss: float | None
+    runs: Sequence[PartitionRun]
+
+    @property
+    def whole(self) -> WrittenSegment | None:
+        """The segment itself, where a single task has written all of it."""
+        return self.runs[0].whole if len(self.runs) == 1 else None
+
+    @property
+    def rows(self) -> int:
+        return sum(sum(run.lengths) for run in self.runs)
 
 
 def assemble(
@@ -82,23 +108,33 @@ def assemble(
     snapshot: Snapshot,
     plan: VectorPlan,
     files: ModelFiles,
-    loss: float | None,
-    runs: Sequence[PartitionRun],
-) -> IndexSegment:
-    """Assemble one segment from the files of the tasks."""
+    scratch: str,
+    parts: Sequence[SegmentRuns],
+) -> tuple[IndexSegment, ...]:
+    """Assemble segments from the files of the tasks, each in one task."""
     models = files.load()
-    if len(runs) == 1 and runs[0].whole is not None:
-        whole = runs[0].whole
-    else:
-        rows = sum(sum(run.lengths) for run in runs)
-        [whole] = engine.map("assemble", partial(_assemble, plan.for_tasks(), files, loss), [runs], rows=rows)
-    with delete_on_failure(snapshot.store, whole.uuid):
+    to_join = [part for part in parts if part.whole is None]
+    joined = iter(
+        engine.map(
+            "assemble",
+            partial(_assemble, plan.for_tasks(), files, scratch),
+            to_join,
+            rows=sum(part.rows for part in to_join),
+        )
+        if to_join
+        else ()
+    )
+    segments: list[IndexSegment] = []
+    for part in parts:
+        whole = part.whole or next(joined)
         if not plan.hnsw:
-            ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)
+            ivf = Ivf(models.ivf.metric, models.ivf.centroids, part.loss)
             index = write_index(snapshot.store, whole.directory, plan.kind, ivf, plan.storage_version)
             whole = replace(whole, files=(index, *whole.files))
-        contents = write_contents(snapshot.store, whole.uuid, plan.fragments, snapshot.manifest.next_row_id)
-        return _segment(plan, replace(whole, files=(*whole.files, contents)), models.quantizer)
+        contents = write_contents(snapshot.store, whole.uuid, part.fragments, snapshot.manifest.next_row_id)
+        whole = replace(whole, files=(*whole.files, contents))
+        segments.append(_segment(plan, part.fragments, whole, models.quantizer))
+    return tuple(segments)
 
 
 def partition_bounds(ivf: Ivf, sample: Vectors, reducers: int) -> tuple[int, ...]:
@@ -122,14 +158,15 @@ def _encode_slice(
 ) -> Generator[tuple[int, pa.RecordBatch], None, EncodedSlice]:
     """Map task: codes of a slice, cut by reducer. Reports the numbers of rows."""
     snapshot, models = plan.pin.open(), files.load()
-    scanned = indexed = 0
+    segment, scanned, indexed = plan.segment_of(part), 0, 0
+    first = segment * (len(bounds) - 1)
     loss = 0.0
     rows = plan.batch_rows
     batches = _scanned(snapshot, plan, part) if held is None else held.batches(snapshot, part, rows)
     for count, vectors, row_ids in batches:
         scanned, indexed = scanned + count, indexed + len(vectors)
-        loss += yield from send_coded(plan, models, bounds, vectors, row_ids)
-    return EncodedSlice(scanned, indexed, loss)
+        loss += yield from send_coded(plan, models, bounds, vectors, row_ids, first)
+    return EncodedSlice(segment, scanned, indexed, loss)
 
 
 def _scanned(snapshot: Snapshot, plan: VectorPlan, part: ScanSlice) -> Iterator[tuple[int, Vectors, Addresses]]:
@@ -142,9 +179,15 @@ def _scanned(snapshot: Snapshot, plan: VectorPlan, part: ScanSlice) -> Iterator[
 
 
 def send_coded(
-    plan: VectorPlan, models: TrainedModels, bounds: tuple[int, ...], vectors: Vectors, row_ids: Addresses
+    plan: VectorPlan,
+    models: TrainedModels,
+    bounds: tuple[int, ...],
+    vectors: Vectors,
+    row_ids: Addresses,
+    first: int = 0,
 ) -> Generator[tuple[int, pa.RecordBatch], None, float]:
-    """The codes of some vectors, cut by reducer. Returns the sum of their distances to their centroids."""
+    """The codes of some vectors, cut by reducer; `first` is that of partition 0. Returns the sum of their distances to
+    their centroids."""
     partitions, distances = models.ivf.assign(vectors)
     order = np.argsort(partitions.astype(_narrow(models.ivf)), kind="stable")
     partitions = partitions[order]
@@ -153,18 +196,19 @@ def send_coded(
         columns = models.quantizer.encode(vectors.take(order, axis=0), models.ivf.centroids, partitions)
     batch = to_batch(partitions, row_ids[order], columns)
     edges = np.searchsorted(partitions, bounds)
-    for number, (start, stop) in enumerate(pairwise(edges.tolist())):
+    for number, (start, stop) in enumerate(pairwise(edges.tolist()), first):
         if stop > start:
             yield number, batch.slice(start, stop - start)
     return float(distances.sum(dtype=np.float64))
 
 
-def _assemble(plan: VectorPlan, files: ModelFiles, loss: float | None, runs: Sequence[PartitionRun]) -> WrittenSegment:
-    """The only task of the last step: join runs batch by batch into the files of the segment."""
-    store, models = plan.pin.open().store, files.load()
-    ivf = Ivf(models.ivf.metric, models.ivf.centroids, loss)
+def _assemble(plan: VectorPlan, files: ModelFiles, scratch: str, part: SegmentRuns) -> WrittenSegment:
+    """The only task of a segment in the last step: join runs batch by batch into its files."""
+    store, models, runs = plan.pin.open().store, files.load(), part.runs
+    ivf = Ivf(models.ivf.metric, models.ivf.centroids, part.loss)
     layout = Layout.of(_joined(ivf, [(run.first, run.lengths) for run in runs], 0))
-    whole = write_segment_codes(plan, models, layout, _copied(store, [run.path for run in runs], plan.code_bytes))
+    codes = _copied(store, [run.path for run in runs], plan.code_bytes)
+    whole = write_segment_codes(plan, models, scratch, layout, codes)
     if plan.hnsw is None:
         return whole
     written = [(run.first, run.graphs) for run in runs if run.graphs]
@@ -204,13 +248,13 @@ def _check(plan: VectorPlan, encoded: Sequence[EncodedSlice], runs: Sequence[Par
         )
 
 
-def _segment(plan: VectorPlan, whole: WrittenSegment, quantizer: Quantizer) -> IndexSegment:
+def _segment(plan: VectorPlan, fragments: tuple[int, ...], whole: WrittenSegment, quantizer: Quantizer) -> IndexSegment:
     return IndexSegment(
         uuid=whole.uuid,
         name=plan.name,
         fields=(plan.field_id,),
         dataset_version=plan.pin.version,
-        fragments=FrozenBitMap(BitMap(plan.fragments)),
+        fragments=FrozenBitMap(BitMap(fragments)),
         type_url=VECTOR.type_url,
         details=plan.details(quantizer),
         index_version=plan.index_version,

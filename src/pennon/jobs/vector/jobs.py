@@ -13,7 +13,7 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.registry import kind_of
 from pennon.index.vector.files.storage import VectorFiles
 from pennon.index.vector.kind import VECTOR
-from pennon.index.vector.options import IvfOptions
+from pennon.index.vector.options import SEGMENT_BYTES, IvfOptions
 from pennon.index.vector.partition_balance import Imbalance
 from pennon.index.vector.vectors import VectorType
 from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext, Upkeep
@@ -31,6 +31,7 @@ REBUILT_SHARE = 0.5
 class VectorJobs:
     audit = VectorAudit()
     models_in_files = True
+    segment_bytes = SEGMENT_BYTES
 
     def plan(self, snapshot: Snapshot, column: str, options: IvfOptions, request: BuildRequest) -> VectorPlan:
         if request.fragment_ids is not None and options.metric is None:
@@ -64,7 +65,14 @@ class VectorJobs:
         return plan_vector_merge(context, request)
 
     def build(self, engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> IndexSegment:
+        [segment] = build_vector(engine, snapshot, plan)
+        return segment
+
+    def build_segments(self, engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> tuple[IndexSegment, ...]:
         return build_vector(engine, snapshot, plan)
+
+    def segments_of(self, plan: VectorPlan) -> int:
+        return len(plan.segments)
 
     def merge(self, engine: Engine, snapshot: Snapshot, plan: VectorMerge) -> IndexSegment:
         return merge_vector(engine, snapshot, plan)
@@ -82,6 +90,8 @@ class VectorJobs:
             return None
         if _several(snapshot, ordered[0]):
             return Upkeep(f"{found}, and partitions of several vectors a row are not split", rebuild=True)
+        if sum(segment.size_bytes for segment in ordered) > SEGMENT_BYTES:
+            return Upkeep(f"{found}, and the index is too large for one segment", rebuild=True)
         if found.share(lengths) > REBUILT_SHARE:
             return Upkeep(f"{found}, too many rows to split partitions one by one", rebuild=True)
         return Upkeep(str(found), rebuild=False)

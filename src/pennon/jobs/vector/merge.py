@@ -22,9 +22,9 @@ from pennon.format.snapshot import Snapshot
 from pennon.index.vector.files.storage import Partition, VectorFiles
 from pennon.index.vector.hnsw.graph import GRAPH_SCHEMA
 from pennon.index.vector.quantizers.base import concat_columns, take_columns
-from pennon.jobs.shared.cleanup import delete_segment_files, scratch_directory
+from pennon.jobs.shared.cleanup import delete_attempts_on_failure, delete_segment_files, scratch_directory
 from pennon.jobs.shared.remap import MergeSource, Remapper, RemapPlan
-from pennon.jobs.vector.build import assemble, build_vector, cut_by_weight
+from pennon.jobs.vector.build import SegmentRuns, assemble, build_vector, cut_by_weight
 from pennon.jobs.vector.models import ModelFiles
 from pennon.jobs.vector.open_files import open_files
 from pennon.jobs.vector.partitions import PartitionRun, build_partition_graph, write_partitions
@@ -45,10 +45,10 @@ def merge_vector(engine: Engine, snapshot: Snapshot, plan: VectorMerge) -> Index
     temporary: list[IndexSegment] = []
     try:
         if plan.recoded is not None:
-            temporary.append(build_vector(engine, snapshot, plan.recoded))
+            temporary += build_vector(engine, snapshot, plan.recoded)
             recoded = MergeSource(temporary[-1], FrozenBitMap(plan.recoded.fragments))
             remap_plan = replace(remap_plan, sources=(*remap_plan.sources, recoded))
-        with scratch_directory(snapshot.store) as scratch:
+        with scratch_directory(snapshot.store) as scratch, delete_attempts_on_failure(snapshot.store, scratch):
             if plan.rebalance and not base.vectors.several:
                 base, remap_plan = rebalance(engine, snapshot, base, remap_plan, scratch, temporary)
             return _merge_shared(engine, snapshot, base, remap_plan, plan.parallelism)
@@ -66,12 +66,14 @@ def _merge_shared(
     rows = int(lengths.sum())
     plan = merged_plan(base, list(remap_plan.coverage), rows, parallelism)
     losses = [open_files(remap_plan.pin, source.segment).ivf.loss for source in remap_plan.sources]
-    with scratch_directory(snapshot.store) as scratch:
+    store = snapshot.store
+    with scratch_directory(store) as scratch, delete_attempts_on_failure(store, scratch):
         bounds = cut_by_weight(lengths + 1.0, plan.reducers)
         task = partial(_merge_partitions, plan.for_tasks(), base.models, remap_plan, scratch, bounds)
         runs = engine.map("merge", task, range(len(bounds) - 1), rows=rows)
         loss = None if None in losses else float(sum(loss or 0.0 for loss in losses))
-        return assemble(engine, snapshot, plan, base.models, loss, runs)
+        [merged] = assemble(engine, snapshot, plan, base.models, scratch, [SegmentRuns(plan.fragments, loss, runs)])
+        return merged
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,7 @@ from pennon.index.vector.hnsw.graph import GRAPH_SCHEMA
 from pennon.index.vector.ivf import Layout
 from pennon.index.vector.quantizers.base import Columns, concat_columns, take_columns
 from pennon.index.vector.vectors import Vectors, to_lists, to_matrix
-from pennon.jobs.shared.cleanup import delete_on_failure
+from pennon.jobs.shared.cleanup import attempt_uuid, delete_on_failure
 from pennon.jobs.vector.held import HeldVectors
 from pennon.jobs.vector.models import ModelFiles, TrainedModels
 from pennon.jobs.vector.plan import VectorPlan
@@ -95,11 +94,12 @@ def write_runs(
 ) -> PartitionRun:
     """Reduce task: write the partitions of one reducer in order, with their graphs, in files unique to this attempt."""
     models = files.load()
+    number %= len(bounds) - 1  # reducers are numbered segment by segment
     first, end = bounds[number], bounds[number + 1]
     partitions = _Received(buffered(batches, plan.memory_bytes // 2), first, end)
     if plan.fetches_vectors:
         fetched = _fetched(plan, models, partitions, held)
-        whole = write_segment_codes(plan, models, Layout.of(partitions.lengths), fetched)
+        whole = write_segment_codes(plan, models, scratch, Layout.of(partitions.lengths), fetched)
         return PartitionRun(first, partitions.lengths, whole=whole)
     return write_partitions(plan, models, scratch, first, partitions, partial(build_partition_graph, plan, models))
 
@@ -111,7 +111,8 @@ def write_partitions(
     store, lengths = plan.pin.open().store, partitions.lengths
     packed = (pack_partition(models.quantizer, partition) for partition in partitions if len(partition))
     if plan.hnsw is None and len(lengths) == models.ivf.num_partitions:
-        return PartitionRun(first, lengths, whole=write_segment_codes(plan, models, Layout.of(lengths), packed))
+        whole = write_segment_codes(plan, models, scratch, Layout.of(lengths), packed)
+        return PartitionRun(first, lengths, whole=whole)
     attempt = f"{first:05d}-{secrets.token_hex(4)}"
     schema, name = auxiliary_schema(models.quantizer), f"codes-{attempt}.lance"
     write_lance_file(store, scratch, name, schema, packed, plan.storage_version)
@@ -237,9 +238,9 @@ def build_partition_graph(
 
 
 def write_segment_codes(
-    plan: VectorPlan, models: TrainedModels, layout: Layout, batches: Iterable[pa.RecordBatch]
+    plan: VectorPlan, models: TrainedModels, scratch: str, layout: Layout, batches: Iterable[pa.RecordBatch]
 ) -> WrittenSegment:
-    uuid = str(uuid4())
+    uuid = attempt_uuid(scratch)
     store = plan.pin.open().store
     with delete_on_failure(store, uuid):
         file = write_auxiliary(store, segment_directory(uuid), models.quantizer, layout, batches, plan.storage_version)

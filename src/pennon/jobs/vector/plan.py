@@ -10,6 +10,7 @@ import numpy as np
 
 from pennon.display import Displayed
 from pennon.errors import InvalidArgument
+from pennon.format.fragments import Fragment
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.rows import ScanSlice
 from pennon.format.snapshot import Pin, Snapshot
@@ -17,12 +18,12 @@ from pennon.index.vector.files.details import VectorDetails
 from pennon.index.vector.hnsw.graph import HnswParams
 from pennon.index.vector.kinds import SubIndex, VectorKind, vector_kind
 from pennon.index.vector.metric import Metric
-from pennon.index.vector.options import IvfOptions
+from pennon.index.vector.options import MOST_SEGMENTS, SEGMENT_BYTES, IvfOptions
 from pennon.index.vector.quantizers.base import Quantizer
 from pennon.index.vector.quantizers.parameters import CodeShape
 from pennon.index.vector.vectors import Vectors, VectorType
 from pennon.jobs.shared.placement import Effort, Placed, place_of
-from pennon.jobs.shared.tasks import chosen_fragments, cut_slices, whole_waves
+from pennon.jobs.shared.tasks import chosen_fragments, cut_neighbors, cut_slices, whole_waves
 from pennon.jobs.vector.models import ModelFiles
 from pennon.jobs.vector.options import given_centroids, metric_for, partitions_for, vector_column, vectors_per_row
 from pennon.wording import human_bytes, in_lines, plural
@@ -73,7 +74,7 @@ class VectorPlan(Displayed, Placed):
     max_iters: int
     seed: int
     batch_rows: int
-    reducers: int
+    reducers: int  # of each segment
     memory_bytes: int
     storage_version: str
     stable_row_ids: bool
@@ -82,6 +83,7 @@ class VectorPlan(Displayed, Placed):
     models: ModelFiles | None = None  # of an existing index, used unchanged
     like: IndexSegment | None = field(default=None, repr=False)  # the segment with these models, version and details
     because: str | None = field(default=None, repr=False)  # why this kind, where it follows from a recall or a budget
+    split: tuple[tuple[int, ...], ...] = field(default=(), repr=False)  # fragments by segment, if there are several
 
     def for_tasks(self) -> VectorPlan:
         """A copy without fields that tasks read from files or do not need."""
@@ -90,6 +92,20 @@ class VectorPlan(Displayed, Placed):
     @property
     def tasks(self) -> int:
         return max(1, len(self.slices))
+
+    @property
+    def segments(self) -> tuple[tuple[int, ...], ...]:
+        """The fragments of each segment."""
+        return self.split or (self.fragments,)
+
+    def segment_of(self, part: ScanSlice) -> int:
+        """The number of the segment that a slice belongs to."""
+        return next(number for number, own in enumerate(self.segments) if part.fragments[0] in own)
+
+    @property
+    def writers(self) -> int:
+        """Reduce tasks of all segments."""
+        return self.reducers * len(self.segments)
 
     @property
     def dim(self) -> int:
@@ -129,7 +145,7 @@ class VectorPlan(Displayed, Placed):
         plain = self.kind.sub_index is SubIndex.FLAT and self.kind.quantizer.stores_vectors
         # Several vectors of a row have one address, which does not identify them.
         plain = plain and not self.vectors.several
-        return plain and self.reducers == 1 and not self.stable_row_ids and bool(self.slices)
+        return plain and self.writers == 1 and not self.stable_row_ids and bool(self.slices)
 
     @property
     def work(self) -> Effort:
@@ -142,7 +158,7 @@ class VectorPlan(Displayed, Placed):
         mapped = self.batch_rows * self.vector_bytes * BATCH_COPIES if self.slices else 0
         # A graph is built over the points of one partition, with the candidates and links of its nodes in memory.
         graph = self.partition_rows * self._node_bytes
-        reduced = self.entries // self.reducers * (self.code_bytes + 4) * REDUCE_COPIES + graph
+        reduced = self.entries // self.writers * (self.code_bytes + 4) * REDUCE_COPIES + graph
         return max(mapped, reduced) + 2 * self.model_bytes
 
     @property
@@ -186,7 +202,8 @@ class VectorPlan(Displayed, Placed):
             "sample_rows": self.sample_rows,
             "trained_on": "driver" if self.trains_on_driver else "executors",
             "tasks": len(self.slices),
-            "reducers": self.reducers,
+            "reducers": self.writers,
+            "segments": len(self.segments),
             "task_memory_bytes": self.task_memory_bytes,
             "index_bytes": self.index_bytes,
             **({} if self.because is None else {"because": self.because}),
@@ -205,7 +222,7 @@ class VectorPlan(Displayed, Placed):
         else:
             where = "on the driver" if self.trains_on_driver else "on the executors"
             training = f"k-means {where}, at most {self.max_iters} iterations"
-        tasks = f"{plural(len(self.slices), 'map task')}, {self.reducers} to write"
+        tasks = f"{plural(len(self.slices), 'map task')}, {self.writers} to write"
         lines = [
             f"{self.kind.name} index {self.name!r} on {self.column} ({self.vectors})",
             f"table     {self.pin.location.shown}, version {self.pin.version}",
@@ -216,11 +233,15 @@ class VectorPlan(Displayed, Placed):
             f"training  {training}",
             f"sample    {self.sample_rows:,} rows, {human_bytes(self.sample_rows * self.vector_bytes)}",
             f"work      {tasks}, about {human_bytes(self.task_memory_bytes)} a task{place_of(self)}",
-            f"files     about {human_bytes(self.index_bytes)}",
+            f"files     about {human_bytes(self.index_bytes)}{self._in_segments}",
         ]
         if self.hnsw:
             lines.insert(6, f"graphs    HNSW, m={self.hnsw.m}, ef_construction={self.hnsw.ef_construction}")
         return in_lines([*lines, *((self.because or "").splitlines())])
+
+    @property
+    def _in_segments(self) -> str:
+        return f", in {len(self.split)} segments" if self.split else ""
 
     @property
     def _several(self) -> str:
@@ -273,7 +294,7 @@ def plan_vector(
     reducers = reducers_for(entries * (12 + shape.row_bytes) * REDUCE_COPIES, kind, parallelism, memory_bytes)
     weighed = num_partitions * WEIGHED_ROWS if reducers > 1 else 0
     sample_rows = min(rows, -(-max(train_rows, shape.sample_rows, weighed) // per_row))
-    return VectorPlan(
+    plan = VectorPlan(
         pin=snapshot.pin(),
         column=column.path,
         field_id=column.field_id,
@@ -299,6 +320,31 @@ def plan_vector(
         stable_row_ids=snapshot.manifest.has_stable_row_ids,
         centroids=centroids,
         vectors_per_row=per_row,
+    )
+    return _in_segments(plan, fragments, tasks, options.num_segments)
+
+
+def _in_segments(plan: VectorPlan, fragments: Sequence[Fragment], tasks: int, requested: int | None) -> VectorPlan:
+    """The plan with as many segments as were requested, or as many as its files need."""
+    filled = sum(fragment.live_rows > 0 for fragment in fragments)
+    if requested is not None and requested > max(1, filled):
+        raise InvalidArgument(
+            f"{requested:,} segments cannot be made of {plural(filled, 'fragment')} with rows", "Use fewer"
+        )
+    count = requested or max(1, min(-(-plan.index_bytes // SEGMENT_BYTES), MOST_SEGMENTS, filled))
+    if count == 1:
+        return plan
+    groups = cut_neighbors(fragments, count)
+    shares = [sum(fragment.live_rows for fragment in group) / plan.rows for group in groups]
+    return replace(
+        plan,
+        split=tuple(tuple(fragment.id for fragment in group) for group in groups),
+        slices=tuple(
+            part
+            for group, share in zip(groups, shares, strict=True)
+            for part in cut_slices(group, max(1, round(tasks * share)))
+        ),
+        reducers=-(-plan.reducers // count),
     )
 
 

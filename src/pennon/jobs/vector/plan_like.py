@@ -23,12 +23,12 @@ def plan_like(
     context: PlanContext, segment: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
 ) -> VectorPlan:
     """Plan a segment over some fragments (None: all) of the same kind as an existing one: with its models, or with new
-    ones trained for partitions of the same size."""
+    ones trained for partitions of the same size, where a large index becomes several segments."""
     snapshot = context.snapshot
     files = VectorFiles(snapshot.store, segment.directory, segment.file_sizes)
     details = VectorDetails.of(files.kind, files.quantizer, _graph_params(segment, files))
     size = max(partition_size(segment, files), math.isqrt(snapshot.manifest.rows_in(snapshot.manifest.live)))
-    more = {"target_partition_size": size} if retrain else {"ivf_centroids": files.ivf.centroids}
+    more = {"target_partition_size": size} if retrain else {"ivf_centroids": files.ivf.centroids, "num_segments": 1}
     plan = _plan(context, segment, recorded_options(details, **more), fragments)
     if retrain:
         return plan

@@ -24,7 +24,7 @@ from pennon.index.vector.ivf import Ivf
 from pennon.index.vector.partition_balance import Imbalance
 from pennon.index.vector.vectors import Vectors
 from pennon.jobs.shared.remap import MergeSource, RemapPlan
-from pennon.jobs.vector.build import assemble, cut_by_weight, send_coded
+from pennon.jobs.vector.build import SegmentRuns, assemble, cut_by_weight, send_coded
 from pennon.jobs.vector.models import ModelFiles, TrainedModels, write_models
 from pennon.jobs.vector.open_files import open_files
 from pennon.jobs.vector.partitions import write_runs
@@ -104,7 +104,8 @@ def _recode(
         rows=sum(int(segment.layout.lengths[partitions].sum()) for segment in opened),
     ).reduced
     runs = [written[number] for number in sorted(written)]
-    return assemble(engine, snapshot, plan, files, None, runs)
+    [segment] = assemble(engine, snapshot, plan, files, scratch, [SegmentRuns(plan.fragments, None, runs)])
+    return segment
 
 
 def _children(plan: VectorPlan, remap_plan: RemapPlan, task: tuple[int, int]) -> Vectors:
