@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -169,7 +170,9 @@ def tally() -> Callable[[str, int], None]:
 
 def pytest_configure() -> None:
     """Every session of the run starts from one archive of classes, if `make` has made it. Other processes inherit the
-    variable."""
+    variable. Interrupts are not ignored, as a shell has it for what it runs in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if CLASS_ARCHIVE not in os.environ:
         archive = archive_path()
         if archive and archive.exists():

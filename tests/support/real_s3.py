@@ -1,9 +1,10 @@
 """A real S3 server on loopback: Ceph's RADOS Gateway from Debian's packages, unpacked and not installed.
 
 It has conditional writes, byte ranges and multipart uploads, and its log has a line for every request. Objects are in
-memory and end with it. The packages, about 64 MB, are downloaded once, to `.real-s3` in the repository.
+memory, or in a file of a given size, and end with it. The packages, about 64 MB, are downloaded once, to `.real-s3` in
+the repository.
 
-`python -m tests.support.real_s3` runs one until it is interrupted, and prints how to reach it.
+`python -m tests.support.real_s3 [GiB of a file]` runs one until it is interrupted, and prints how to reach it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -30,6 +32,7 @@ HOME = Path(__file__).parents[2] / ".real-s3"
 KEY, SECRET = "ACCESSKEY0", "SECRETKEY0"
 BUCKET = "pennon-test"
 START_SECONDS = 120
+MEMORY_BYTES = 4 << 30
 # `"GET /bucket/key?list HTTP/1.1" 206 4096`: method, path, status, bytes.
 REQUEST = re.compile(r'beast: .* "([A-Z]+) (\S+) HTTP/[\d.]+" (\d+) (\d+)')
 
@@ -49,10 +52,13 @@ osd pool default pg num = 4
 osd pool default pgp num = 4
 osd pool default pg autoscale mode = off
 osd crush chooseleaf type = 0
-osd objectstore = memstore
+osd objectstore = {objects}
 osd class update on start = false
 osd crush update on start = false
-memstore device bytes = 4294967296
+memstore device bytes = {size}
+bluestore block size = {size}
+bluestore block create = true
+osd memory target = 2147483648
 mon allow pool size one = true
 mon mgr beacon grace = 10000
 mon data avail crit = 1
@@ -128,14 +134,14 @@ class RealS3:
 
 
 @contextmanager
-def real_s3() -> Generator[RealS3]:
-    """A server with an empty bucket."""
+def real_s3(disk_bytes: int | None = None) -> Generator[RealS3]:
+    """A server with an empty bucket; its objects are in memory, unless it gets a file of a size."""
     root = unpacked(HOME)
     # A short path: those of unix sockets are limited.
     data = Path(tempfile.mkdtemp(prefix="pennon-s3-"))
     running: list[subprocess.Popen[bytes]] = []
     try:
-        yield _start(root, data, running)
+        yield _start(root, data, running, disk_bytes)
     finally:
         children.stop(running[::-1])
         shutil.rmtree(data, ignore_errors=True)
@@ -164,13 +170,16 @@ def unpacked(home: Path) -> Path:
     return root
 
 
-def _start(root: Path, data: Path, running: list[subprocess.Popen[bytes]]) -> RealS3:
+def _start(root: Path, data: Path, running: list[subprocess.Popen[bytes]], disk_bytes: int | None) -> RealS3:
     for name in ("osd", "run", "log", "rgw"):
         (data / name).mkdir()
     [lib] = (path.parent for path in root.glob("usr/lib/*/ceph"))
     port, monitor, fsid = children.free_port(), children.free_port(), str(uuid.uuid4())
     configuration = data / "ceph.conf"
-    configuration.write_text(CONFIGURATION.format(fsid=fsid, monitor=monitor, port=port, data=data, lib=lib))
+    objects, size = ("memstore", MEMORY_BYTES) if disk_bytes is None else ("bluestore", disk_bytes)
+    configuration.write_text(
+        CONFIGURATION.format(fsid=fsid, monitor=monitor, port=port, data=data, lib=lib, objects=objects, size=size)
+    )
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": os.pathsep.join(map(str, (lib, lib / "ceph", root / "usr/lib", root / "lib" / lib.name))),
@@ -241,7 +250,7 @@ def _make_bucket(server: RealS3) -> None:
 
 
 if __name__ == "__main__":
-    with real_s3() as started:
+    with real_s3(int(sys.argv[1]) << 30 if len(sys.argv) > 1 else None) as started:
         print(f"{started.endpoint}, bucket {BUCKET}, {started.storage_options}; Ctrl-C ends it")  # noqa: T201
         try:
             while True:
