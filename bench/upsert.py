@@ -1,12 +1,7 @@
-"""Upserts by key: Pennon's merge, pylance's `merge_insert`, and a Spark join that reads the table.
-
-`PENNON_BENCH_STORE=s3://bucket/folder`, with `PENNON_BENCH_STORE_OPTIONS` as JSON, has the table there.
-"""
+"""Upserts by key: Pennon's merge, pylance's `merge_insert`, and a Spark join that reads the table."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -43,29 +38,27 @@ HEADER = (
     "times the join",
     "read by merge",
 )
-STORE = os.environ.get("PENNON_BENCH_STORE")
-OPTIONS: dict[str, str] | None = json.loads(os.environ.get("PENNON_BENCH_STORE_OPTIONS", "null"))
 
 
 def upsert(choice: Choice) -> None:
     rows, turns = choice.rows or ROWS, choice.turns or TURNS
     say(f"table of {rows:,} rows of about {NAME_BYTES + 20} bytes")
-    uri = _table(rows)
+    uri = write_once(f"upsert-{rows}", SCHEMA, rows_of, rows, FRAGMENTS)
     engine = SparkEngine.attach()
     pennon.spark.register(engine.session)
-    if not _opened(uri).indices():
-        _opened(uri).create_index("id")
-    version = _dataset(uri).version
-    stored = sum(file.file_size_bytes or 0 for f in _dataset(uri).get_fragments() for file in f.data_files())
+    if not pennon.open(uri).indices():
+        pennon.open(uri).create_index("id")
+    version = lance.dataset(uri).version
+    stored = sum(file.file_size_bytes or 0 for f in lance.dataset(uri).get_fragments() for file in f.data_files())
     grid: list[tuple[object, ...]] = []
     for count in (max(10, rows // share) for share in SHARES):
-        source = _write_source(rows, count, engine.parallelism)
-        done = _opened(uri).merge(_frame(source), on="id", maintain=False)
+        source = write_source(rows, count, engine.parallelism)
+        done = pennon.open(uri).merge(frame_of(source), on="id", maintain=False)
         share = f"{done.work.bytes_read / stored:.2%} of the table's bytes"
         work: dict[str, Callable[[], object]] = {
-            "joined": lambda source=source: _run(_joined(uri, source)),
+            "joined": lambda source=source: run(joined(uri, source)),
             "merge_insert": lambda source=source: _merge_insert(_restored(uri, version), source),
-            "merged": lambda source=source: _merged(_restored(uri, version), _frame(source)),
+            "merged": lambda source=source: _merged(_restored(uri, version), frame_of(source)),
             "held": lambda source=source: _merged(_restored(uri, version), pq.read_table(source)),
         }
         _check(uri, version, source, done.rows_updated)
@@ -85,59 +78,45 @@ def upsert(choice: Choice) -> None:
     )
 
 
-def _table(rows: int) -> str:
-    """Its address; a table in a store is written again by every run."""
-    if STORE is None:
-        return write_once(f"upsert-{rows}", SCHEMA, _rows, rows, FRAGMENTS)
-    uri, reader = f"{STORE}/upsert-{rows}.lance", pa.RecordBatchReader.from_batches(SCHEMA, _rows(rows))
-    lance.write_dataset(reader, uri, mode="overwrite", max_rows_per_file=-(-rows // FRAGMENTS), storage_options=OPTIONS)
-    return uri
-
-
-def _opened(uri: str) -> pennon.Table:
-    return pennon.open(uri, storage_options=OPTIONS)
-
-
-def _dataset(uri: str) -> lance.LanceDataset:
-    return lance.dataset(uri, storage_options=OPTIONS)
-
-
 def _merged(uri: str, source: DataFrame | pa.Table) -> None:
-    _opened(uri).merge(source, on="id", maintain=False)
+    pennon.open(uri).merge(source, on="id", maintain=False)
 
 
 def _merge_insert(uri: str, source: str) -> None:
     rows = pq.read_table(source)
-    _dataset(uri).merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+    lance.dataset(uri).merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
 
-def _joined(uri: str, source: str) -> DataFrame:
-    frame = _frame(source)
-    table = pennon.spark.read(frame.sparkSession, uri, storage_options=OPTIONS)
+def joined(uri: str, source: str, storage_options: dict[str, str] | None = None) -> DataFrame:
+    """The table with the rows of the source, by Spark."""
+    frame = frame_of(source)
+    table = pennon.spark.read(frame.sparkSession, uri, storage_options=storage_options)
     return table.join(frame, "id", "left_anti").unionByName(frame)
 
 
 def _check(uri: str, version: int, source: str, updated: int) -> None:
     """pylance changes as many rows."""
     rows = pq.read_table(source)
-    builder = _dataset(_restored(uri, version)).merge_insert("id").when_matched_update_all()
+    builder = lance.dataset(_restored(uri, version)).merge_insert("id").when_matched_update_all()
     found = builder.when_not_matched_insert_all().execute(rows)["num_updated_rows"]
     if found != updated:
         raise AssertionError(f"pylance updates {found} rows, Pennon {updated}")
 
 
 def _restored(uri: str, version: int) -> str:
-    dataset = _dataset(uri)
+    dataset = lance.dataset(uri)
     if dataset.version != version:
         dataset.checkout_version(version).restore()
     return uri
 
 
-def _frame(source: str) -> DataFrame:
+def frame_of(source: str) -> DataFrame:
+    """What is merged."""
     return SparkSession.active().read.parquet(source)
 
 
-def _run(frame: DataFrame) -> None:
+def run(frame: DataFrame) -> None:
+    """Compute all of it."""
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -147,7 +126,7 @@ def _compared(count: int, updated: int, inserted: int, taken: dict[str, Timing])
     return (*counts, f"{join:.2f}", f"{theirs:.2f}", f"{own:.2f}", f"{held:.2f}", f"{join.over(own):.1f}")
 
 
-def _rows(rows: int) -> Iterator[pa.RecordBatch]:
+def rows_of(rows: int) -> Iterator[pa.RecordBatch]:
     """Keys in no order, each once."""
     rng = np.random.default_rng(21)
     keys = rng.permutation(rows) * STEP
@@ -155,7 +134,8 @@ def _rows(rows: int) -> Iterator[pa.RecordBatch]:
         yield _batch(keys[start : start + CHUNK], rng)
 
 
-def _write_source(rows: int, count: int, files: int) -> str:
+def write_source(rows: int, count: int, files: int) -> str:
+    """Rows to merge, most of them with keys of the table."""
     rng, directory = np.random.default_rng(22), fresh(f"upsert-source-{count}")
     directory.mkdir()
     keys = rng.choice(rows, count, replace=False) * STEP

@@ -4,11 +4,13 @@ It has conditional writes, byte ranges and multipart uploads, and its log has a 
 memory, or in a file of a given size, and end with it. The packages, about 64 MB, are downloaded once, to `.real-s3` in
 the repository.
 
-`python -m tests.support.real_s3 [GiB of a file]` runs one until it is interrupted, and prints how to reach it.
+`python -m tests.support.real_s3 [GiB of a file]` runs one until it is interrupted, and prints how to reach it, and its
+log, as JSON.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -251,7 +253,8 @@ def _make_bucket(server: RealS3) -> None:
 
 if __name__ == "__main__":
     with real_s3(int(sys.argv[1]) << 30 if len(sys.argv) > 1 else None) as started:
-        print(f"{started.endpoint}, bucket {BUCKET}, {started.storage_options}; Ctrl-C ends it")  # noqa: T201
+        reached = {"bucket": BUCKET, "storage_options": started.storage_options, "log": str(started.log)}
+        print(json.dumps(reached), flush=True)  # noqa: T201
         try:
             while True:
                 time.sleep(1)
