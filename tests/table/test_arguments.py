@@ -163,17 +163,21 @@ import pennon, pennon.spark
 table = pennon.open({uri!r})
 session = table.engine.session
 print(pennon.spark.read(session, {uri!r}, ["id"], "id < 5").count(), pennon.spark.read(session, {uri!r}).columns)
+frame, version = session.range(3), table.version
 session.stop()
 for call in (
     lambda: table.create_index("id", rows_per_task=10),
     lambda: pennon.open({uri!r}, spark=session).create_index("id"),
     lambda: pennon.spark.read(session, {uri!r}),
+    lambda: pennon.open({uri!r}).merge(frame, on="id"),
+    lambda: pennon.open({uri!r}).lookup_join(frame, on="id"),
 ):
     try:
         call()
     except pennon.errors.SparkUnavailable as error:
         print(error.problem)
+print(pennon.open({uri!r}).version == version)
 """
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300, check=False)
-    assert done.stdout.splitlines() == ["5 ['id', 'v']", *["The Spark session was stopped"] * 3], done.stderr
+    assert done.stdout.splitlines() == ["5 ['id', 'v']", *["The Spark session was stopped"] * 5, "True"], done.stderr
