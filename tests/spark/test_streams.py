@@ -18,6 +18,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 BATCH = 10
+# With fewer, all may come before the first batch.
+ENOUGH_KILLS = 20
 
 
 def append(uri: str, start: int, stop: int) -> None:
@@ -93,38 +95,49 @@ def test_processes_killed_200_times(tmp_path: Path, tally: Callable[[str, int], 
 
 
 def lose_nothing(tmp_path: Path, rng: random.Random, kills: int, tally: Callable[[str, int], None]) -> tuple[str, int]:
-    """Kill a query after a random time from its start, with all its processes, and start it again. Returns the table
-    that it wrote, and the number of batches appended to the other."""
+    """Kill a query with all its processes, and start it again: at a random time after its start, or after it has
+    committed some batches, however long those take. Returns the table that it wrote, and the number of batches appended
+    to the other."""
     source, target, checkpoint = (str(tmp_path / name) for name in ("s.lance", "t.lance", "checkpoint"))
     rows = 0
     for _ in range(kills):
-        for _ in range(6):
+        for _ in range(3):
             append(source, rows, rows + BATCH)
             rows += BATCH
-        killed = _run(source, target, checkpoint, after=rng.uniform(0, 6))
+        batches = rng.randrange(5)
+        killed = _run(source, target, checkpoint, batches, rng.uniform(0, 1 if batches else 6))
         tally("killed processes of streams", int(killed))
         if Path(target).exists():
             got = ids(target)
             assert got == list(range(len(got))), "rows are lost or repeated"
-    _run(source, target, checkpoint, after=None)
+    assert kills < ENOUGH_KILLS or len(ids(target)) > rows // 4, "the query was killed before it did anything"
+    _run(source, target, checkpoint, None, 0)
     assert ids(target) == list(range(rows))
     return target, rows // BATCH
 
 
-def _run(source: str, target: str, checkpoint: str, after: float | None) -> bool:
-    """Whether the query was killed: `after` seconds from its first line, unless it ended before."""
+def _run(source: str, target: str, checkpoint: str, batches: int | None, after: float) -> bool:
+    """Whether the query was killed: `after` seconds from the commit of so many batches, unless it ended before."""
     command = [sys.executable, "-m", "tests.support.streaming_query", source, target, checkpoint]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     with process.stdout as lines:
         assert lines.readline() == "started\n"
-        if after is None:
+        if batches is None:
             assert lines.readline() == "finished\n"
             return process.wait() != 0
+        wanted = _committed(checkpoint) + batches
+        while _committed(checkpoint) < wanted and process.poll() is None:
+            time.sleep(0.02)
         end = time.monotonic() + after
         while time.monotonic() < end and process.poll() is None:
-            time.sleep(0.05)
+            time.sleep(0.02)
         running = process.poll() is None
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return running
+
+
+def _committed(checkpoint: str) -> int:
+    """How many batches Spark has recorded as done."""
+    return len([path for path in Path(checkpoint, "commits").glob("*") if path.name.isdecimal()])
