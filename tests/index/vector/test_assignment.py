@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -110,3 +112,27 @@ def test_neighbors_found_in_groups_are_mostly_the_nearest(
     assert found.neighbors.shape == exact.neighbors.shape
     same = [np.isin(mine, its).mean() for mine, its in zip(found.neighbors, exact.neighbors, strict=True)]
     assert np.mean(same) > 0.8
+
+
+def test_equal_models_of_a_process_share_their_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Counted(ManyCentroids):
+        @classmethod
+        def of(cls, centroids: np.ndarray, *, by_l2: bool) -> ManyCentroids:
+            made.append(len(centroids))
+            return ManyCentroids.of(centroids, by_l2=by_l2)
+
+    monkeypatch.setattr(ivf_module, "MANY_CENTROIDS", 0)
+    monkeypatch.setattr(ivf_module, "ManyCentroids", Counted)
+    rng = np.random.default_rng(8)
+    centroids, vectors = rng.standard_normal((2, 500, 8), dtype=np.float32)
+    models = [Ivf(metric, centroids.copy()) for metric in (Metric.L2, Metric.L2, Metric.DOT)]
+    with ThreadPoolExecutor(3) as threads:
+        first, second, other = threads.map(lambda ivf: ivf.assign(vectors)[0], models)
+    assert made == [500, 500]
+    np.testing.assert_array_equal(first, second)
+    assert (first != other).any()
+    del models, first, second, other
+    assert len(Ivf(Metric.L2, centroids).assign(vectors)[0]) == 500
+    assert len(made) == 3

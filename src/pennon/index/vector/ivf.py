@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import blake2b
+from threading import Lock
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,9 @@ from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 ASSIGNED_ROWS = 384
 
 PartitionIds = npt.NDArray[np.integer[Any]]
+
+_MANY: WeakValueDictionary[tuple[Metric, bytes], ManyCentroids] = WeakValueDictionary()
+_COMPUTING = Lock()
 
 
 class Model:
@@ -139,8 +144,13 @@ class Ivf(Model):
 
     @cached_property
     def _many(self) -> ManyCentroids:
-        seen = np.where(self._finite[:, None], self._seen(self.centroids)[:, :-1], np.float32(np.nan))
-        return ManyCentroids.of(seen, by_l2=self.metric.by_l2)
+        """Of equal models of a process, those of a driver and of its tasks, one computes it."""
+        with _COMPUTING:
+            known = _MANY.get(self.fingerprint)
+            if known is None:
+                seen = np.where(self._finite[:, None], self._seen(self.centroids)[:, :-1], np.float32(np.nan))
+                known = _MANY[self.fingerprint] = ManyCentroids.of(seen, by_l2=self.metric.by_l2)
+            return known
 
     def _seen(self, vectors: Vectors) -> Floats:
         """[x, 1] of points, for l2 with x relative to the mean of the centroids."""
