@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pennon
+from pennon.engine import SparkEngine
 from pennon.errors import InvalidArgument
 from pennon.format.store import Location, open_store
 from pennon.index.vector.files.storage import VectorFiles
@@ -21,7 +22,6 @@ from pennon.jobs.vector import plan as vector_plan
 from tests.support.vectors import COLUMN, clustered, row_ids, stock_nearest, write_table
 
 ROWS, DIM, PARTITIONS, FRAGMENTS = 2400, 16, 6, 7
-pytestmark = pytest.mark.usefixtures("process_engine")
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,7 @@ def by_partition(files: list[VectorFiles]) -> dict[int, list[int]]:
     }
 
 
+@pytest.mark.usefixtures("process_engine")
 @pytest.mark.parametrize("kind", list(VECTOR_KINDS))
 @pytest.mark.parametrize("joined", [False, True])
 def test_the_same_rows_and_models_as_in_one_segment(
@@ -82,6 +83,7 @@ def test_the_same_rows_and_models_as_in_one_segment(
     assert table.audit().ok
 
 
+@pytest.mark.usefixtures("process_engine")
 def test_a_large_index_has_several_and_keeps_them(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments that are large together are not merged, small deltas are; a new training makes several again."""
     table = pennon.open(uri)
@@ -107,6 +109,7 @@ def test_a_large_index_has_several_and_keeps_them(uri: str, monkeypatch: pytest.
     assert pennon.open(uri).audit().ok
 
 
+@pytest.mark.usefixtures("process_engine")
 def test_beside_segments_of_other_fragments(uri: str) -> None:
     """Segments of a build replace those whose fragments they cover together."""
     table = pennon.open(uri)
@@ -117,11 +120,24 @@ def test_beside_segments_of_other_fragments(uri: str) -> None:
     assert pennon.open(uri).audit().ok
 
 
+@pytest.mark.usefixtures("process_engine")
 def test_more_segments_than_fragments(uri: str) -> None:
     with pytest.raises(InvalidArgument, match="8 segments cannot be made of 7 fragments with rows"):
         pennon.open(uri).create_index(COLUMN, "IVF_SQ", num_partitions=PARTITIONS, num_segments=8)
     with pytest.raises(InvalidArgument, match="num_segments"):
         pennon.open(uri).create_index(COLUMN, "IVF_SQ", num_partitions=PARTITIONS, num_segments=0)
+
+
+def test_on_spark(uri: str, engine: SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of both segments, with their graphs, are joined by two tasks."""
+    monkeypatch.setenv("PENNON_IN_PROCESS_BYTES", "0")
+    table = pennon.open(uri, spark=engine.session)
+    result = table.create_index(COLUMN, "IVF_HNSW_SQ", num_partitions=PARTITIONS, num_segments=2)
+    assert result.plan.to_dict()["reducers"] > 2
+    whole = [files for _, files in stored(uri)]
+    assert [files.layout.rows for files in whole] == [ROWS // FRAGMENTS * 4 + 4, ROWS // FRAGMENTS * 3 + 2]
+    assert all(len(files.sub_index) == PARTITIONS for files in whole)
+    assert pennon.open(uri).audit().ok
 
 
 def test_a_limit_of_bytes() -> None:
