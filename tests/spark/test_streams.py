@@ -141,5 +141,6 @@ def _run(source: str, target: str, checkpoint: str, batches: int | None, after: 
 
 
 def _committed(checkpoint: str) -> int:
-    """How many batches Spark has recorded as done."""
-    return len([path for path in Path(checkpoint, "commits").glob("*") if path.name.isdecimal()])
+    """How many batches Spark has recorded as done; it keeps the files of the last hundred."""
+    numbers = [int(path.name) for path in Path(checkpoint, "commits").glob("*") if path.name.isdecimal()]
+    return max(numbers, default=-1) + 1
