@@ -21,11 +21,13 @@ import pyarrow as pa
 import pennon
 import pennon.spark
 from bench.harness import Choice, Grid, report_grids, say
-from bench.timing import TURNS, interleaved
+from bench.timing import interleaved
 from bench.upsert import FRAGMENTS, NAME_BYTES, NEW, SCHEMA, frame_of, joined, rows_of, run, write_source
 from pennon.engine import SparkEngine
 
 ROWS = 100_000_000
+# Each reads 20 GB through a server on the same two cores.
+TURNS = 3
 SHARE = 100
 # Of the file with the objects, in GiB: the table, its index, and what is merged in every turn.
 LEAST_GIB, ROW_BYTES = 8, 300

@@ -15,7 +15,7 @@ import pytest
 
 import pennon
 from pennon import Delete, Insert, Update
-from pennon.jobs.merge import match, merge
+from pennon.jobs.merge import apply, match, merge
 from pennon.jobs.merge import source as merge_source
 from pennon.table import Table
 from tests.jobs.merge.oracle import merged
@@ -284,3 +284,24 @@ def test_addresses_that_do_not_end_in_lance(tmp_path: Path) -> None:
             assert (done.rows_updated, done.rows_inserted) == (10, 1)
             assert lance.dataset(uri).count_rows() == 101
         lance.dataset(uri).validate()
+
+
+def test_a_page_is_read_for_one_block_of_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the source is ordered: many blocks read hardly more than one."""
+    rng = np.random.default_rng(4)
+    count, some = 200_000, 4_000
+    keys = rng.permutation(count)
+    source = pa.table({"id": rng.choice(count, some, replace=False), "n": np.arange(some)})
+    monkeypatch.setattr(match, "LARGE_SHARE", 1.0)
+    read: list[int] = []
+    for name, rows_at_once in (("one", some), ("many", 200)):
+        monkeypatch.setattr(apply, "BLOCK_ROWS", rows_at_once)
+        uri = str(tmp_path / f"{name}.lance")
+        lance.write_dataset(pa.table({"id": keys, "n": np.zeros(count, dtype=np.int64)}), uri)
+        pennon.open(uri).create_index("id", batch_size=256)
+        done = pennon.open(uri).merge(source, on="id")
+        assert done.rows_updated == some
+        read.append(done.work.bytes_read)
+        found = lance.dataset(uri).to_table(filter="n > 0").sort_by("id")
+        assert found == source.filter(pa.array(source["n"].to_numpy() > 0)).sort_by("id")
+    assert read[1] < 2 * read[0]

@@ -7,6 +7,7 @@ inserted ones, since row ids are kept by the first rows of a fragment.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -135,16 +136,27 @@ def _matches(
     """Positions of source rows, addresses of the rows that they match, and columns of those."""
     keys = [_whole(source.column(name)) for name in work.clauses.on]
     fragments = BitMap(work.matching.looked_up)
-    for start in range(0, source.num_rows if fragments else 0, BLOCK_ROWS):
-        block = lookup.read_keys([column.slice(start, BLOCK_ROWS) for column in keys])
-        for found in lookup.find(block, fragments):
-            yield found.keys + start, found.addresses, found.rows
+    if fragments:
+        for positions in _neighbors(keys[0]):
+            block = lookup.read_keys([column.take(pa.array(positions)) for column in keys])
+            for found in lookup.find(block, fragments):
+                yield positions[found.keys], found.addresses, found.rows
     if targets.num_rows:
         table = KeyTable(_comparable(lookup, keys))
         own = _comparable(lookup, [_whole(targets.column(name)) for name in work.clauses.on])
         for positions, at in table.pairs(own, BLOCK_ROWS):
             addresses = targets.column(ADDRESS).to_numpy()[at]
             yield positions, addresses, lookup.rows(addresses)
+
+
+def _neighbors(keys: pa.Array) -> Iterator[Positions]:
+    """Blocks of keys that are next to each other in order, so that each page of an index is read for one block."""
+    order = np.arange(len(keys))
+    if len(keys) > BLOCK_ROWS:
+        with suppress(pa.ArrowNotImplementedError):
+            order = pc.array_sort_indices(keys).to_numpy().astype(np.int64)
+    for start in range(0, len(order), BLOCK_ROWS):
+        yield order[start : start + BLOCK_ROWS]
 
 
 def _apply_matched(
