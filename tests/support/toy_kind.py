@@ -32,7 +32,7 @@ from pennon.index.option_text import documented
 from pennon.index.options import IndexOptions, by_type, option
 from pennon.jobs.audit.checksums import Facts, Sums, facts_of
 from pennon.jobs.audit.targets import CodeTally, Piece, Subject, View, answered_by
-from pennon.jobs.kinds import BuildRequest, MergeRequest, PlanContext
+from pennon.jobs.kinds import BuildRequest, JobsDefaults, MergeRequest, PlanContext
 from pennon.jobs.shared.remap import RemapPlan
 
 FILE = "toy.lance"
@@ -214,9 +214,8 @@ def recorded_options(segment: IndexSegment) -> Toy:
     return Toy(note=segment.details.decode() or None)
 
 
-class ToyJobs:
+class ToyJobs(JobsDefaults):
     audit = ToyAudit()
-    models_in_files = False
 
     def plan(self, snapshot: Snapshot, column: str, options: Toy, request: BuildRequest) -> ToyPlan:
         fragments = tuple(request.fragment_ids or snapshot.manifest.fragments)
@@ -226,25 +225,11 @@ class ToyJobs:
             name, snapshot.column(column).field_id, rows, options.note or "", snapshot.pin(), column, fragments
         )
 
-    def misfit(self, snapshot: Snapshot, plan: ToyPlan, other: IndexSegment) -> str | None:
-        return None
-
     def plan_like(
-        self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool
+        self, context: PlanContext, like: IndexSegment, fragments: Sequence[int] | None, *, retrain: bool = False
     ) -> ToyPlan:
         request = BuildRequest(like.name, fragments, context.parallelism, context.memory_bytes)
         return self.plan(context.snapshot, context.column_of(like).path, recorded_options(like), request)
-
-    def plan_rebuild(
-        self,
-        context: PlanContext,
-        leaving: Sequence[IndexSegment],
-        staying: Sequence[IndexSegment],
-        fragments: Sequence[int],
-        *,
-        retrain: bool,
-    ) -> ToyPlan:
-        return self.plan_like(context, leaving[0], fragments, retrain=retrain)
 
     def plan_merge(self, context: PlanContext, request: MergeRequest) -> ToyMerge:
         like = request.sources[0].segment
@@ -268,9 +253,6 @@ class ToyJobs:
             ids.append(new[kept])
         joined = pa.concat_arrays(values), np.concatenate(ids)
         return self._write(snapshot, plan, list(plan.remap_plan.coverage), *joined)
-
-    def upkeep(self, snapshot: Snapshot, segments: Sequence[IndexSegment]) -> None:
-        return None
 
     def _write(
         self,

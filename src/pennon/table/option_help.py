@@ -55,6 +55,9 @@ Options by index type:
     max_iters: Maximum number of k-means iterations. Training stops earlier if it has converged. [IVF_*: at
         least 1, default 50]
     seed: Seed of sampling and training. Equal seeds give equal indices. [IVF_*: at least 0, default 0]
+    num_segments: Number of segments, each over some of the fragments, with the same centroids. Each is joined
+        by a task of its own, and searches probe partitions in every segment. [IVF_*: at least 1, default one
+        per 16 GiB of files, at most 32]
     ivf_centroids: Centroids to use instead of trained ones, [num_partitions, dimension] floats. [IVF_*:
         default trained]
     num_sub_vectors: Number of sub-vectors, each encoded as one codeword. Must divide the dimension, and be
