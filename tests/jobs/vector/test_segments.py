@@ -7,6 +7,7 @@ from pathlib import Path
 
 import lance
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import pennon
@@ -145,3 +146,39 @@ def test_a_limit_of_bytes() -> None:
     assert choose_segments(tiers, 6, limit=1000).count == 2
     assert choose_segments(tiers, 100, limit=1000).count == 0
     assert choose_segments(tiers, 100).count == 4
+
+
+@pytest.mark.usefixtures("process_engine")
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_HNSW_FLAT"])
+def test_nulls_deletions_appends_and_compactions(tmp_path: Path, vectors: Vectors, kind: str, stable: bool) -> None:
+    """One segment has no vector at all, and pylance, Pennon and brute force agree all the time."""
+    uri, step = str(tmp_path / "t.lance"), ROWS // 6
+    values = [None if step <= i < 3 * step else list(map(float, vector)) for i, vector in enumerate(vectors)]
+    data = pa.table({"id": np.arange(ROWS), COLUMN: pa.array(values, pa.list_(pa.float32(), DIM))})
+    lance.write_dataset(data, uri, max_rows_per_file=step, enable_stable_row_ids=stable)
+    lance.dataset(uri).delete("id % 7 = 0")
+    pennon.open(uri).create_index(COLUMN, kind, num_partitions=3, num_segments=6)
+
+    def check() -> None:
+        now = lance.dataset(uri).to_table(filter=f"{COLUMN} is not null")
+        held = np.stack(now[COLUMN].combine_chunks().to_numpy(zero_copy_only=False))
+        query = vectors[20] + 0.1
+        exact = np.sort(((held - query) ** 2).sum(axis=1))[:10]
+        ours = pennon.open(uri).search(COLUMN, query, 10, nprobes=3, ef=400, columns=["id"])
+        np.testing.assert_allclose(ours["_distance"].to_numpy(), exact, rtol=1e-4)
+        nearest = {"column": COLUMN, "q": query, "k": 10, "nprobes": 3, "ef": 400}
+        theirs = lance.dataset(uri).to_table(columns=["id"], nearest=nearest)
+        assert set(theirs["id"].to_pylist()) == set(ours["id"].to_pylist())
+
+    check()
+    assert sorted(files.layout.rows for _, files in stored(uri))[:2] == [0, 0]
+    lance.write_dataset(data.slice(0, 100), uri, mode="append")
+    check()
+    pennon.open(uri).compact(
+        target_rows_per_fragment=step, remap="immediate" if stable or "HNSW" in kind else "deferred"
+    )
+    check()
+    pennon.open(uri).optimize_indices()
+    check()
+    assert pennon.open(uri).audit().ok

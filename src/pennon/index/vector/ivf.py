@@ -31,6 +31,7 @@ ASSIGNED_ROWS = 384
 
 PartitionIds = npt.NDArray[np.integer[Any]]
 
+# By the fingerprints of models.
 _MANY: WeakValueDictionary[tuple[Metric, bytes], ManyCentroids] = WeakValueDictionary()
 _COMPUTING = Lock()
 

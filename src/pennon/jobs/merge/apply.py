@@ -150,11 +150,13 @@ def _matches(
 
 
 def _neighbors(keys: pa.Array) -> Iterator[Positions]:
-    """Blocks of keys that are next to each other in order, so that each page of an index is read for one block."""
+    """Blocks of keys that are next to each other in order, so that each page of an index is read for one block. Keys
+    of types that Arrow does not sort stay in the order of the source."""
     order = np.arange(len(keys))
     if len(keys) > BLOCK_ROWS:
         with suppress(pa.ArrowNotImplementedError):
-            order = pc.array_sort_indices(keys).to_numpy().astype(np.int64)
+            plain = keys.storage if isinstance(keys, pa.ExtensionArray) else keys
+            order = pc.array_sort_indices(plain).to_numpy().astype(np.int64)
     for start in range(0, len(order), BLOCK_ROWS):
         yield order[start : start + BLOCK_ROWS]
 
