@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import lance
@@ -23,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 import pennon
 from bench.data import write_once
 from bench.harness import Choice, Grid, report_grids, say
+from bench.real_vectors import TEXTS, texts
 from bench.timing import Timing
 from bench.vectors import COLUMN, Matrix, copied, normalized, num_partitions, vector_type
 from pennon.engine import SparkEngine
@@ -35,7 +35,6 @@ K, NPROBES, KIND = 10, 20, "IVF_PQ"
 SUB_VECTORS = 32
 # Rows whose pairs are compared with brute force, and the part of the rows that pylance is given: it takes too long.
 CHECKED, SLOW_SHARE = 500, 20
-TEXTS = "PENNON_BENCH_TEXTS"
 FOUND = "id long, other long, distance float"
 
 
@@ -98,7 +97,7 @@ def near_duplicates(choice: Choice) -> None:
 
 
 def _table(rows: int) -> tuple[str, Matrix]:
-    vectors = _texts(rows) if TEXTS in os.environ else _clustered(rows)
+    vectors = texts(rows) if TEXTS in os.environ else _clustered(rows)
     name = f"{'texts' if TEXTS in os.environ else 'duplicates'}-{rows}"
     schema = pa.schema([("id", pa.int64()), (COLUMN, vector_type(vectors.shape[1]))])
 
@@ -109,14 +108,6 @@ def _table(rows: int) -> tuple[str, Matrix]:
             yield pa.record_batch({"id": pa.array(np.arange(start, start + len(some))), COLUMN: lists})
 
     return write_once(name, schema, batches, rows, FRAGMENTS), vectors
-
-
-def _texts(rows: int) -> Matrix:
-    """Distinct vectors of texts, the first of them."""
-    given = np.load(Path(os.environ[TEXTS]), mmap_mode="r")
-    vectors = np.ascontiguousarray(given[np.linalg.norm(given, axis=1) > 0], dtype=np.float32)
-    raw = vectors.view(np.dtype((np.void, vectors.shape[1] * 4))).ravel()
-    return vectors[np.sort(np.unique(raw, return_index=True)[1])[:rows]]
 
 
 def _clustered(rows: int) -> Matrix:

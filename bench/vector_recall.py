@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import pennon
-from bench.harness import DATA, Choice, Grid, fresh, report_grids, say
+from bench.harness import Choice, Grid, fresh, report_grids, say
+from bench.real_vectors import QUERIES, glove, held_out
 from bench.vectors import (
     COLUMN,
     Ids,
@@ -34,7 +31,6 @@ from bench.vectors import (
 )
 from pennon.table import Table
 
-GLOVE = "PENNON_GLOVE"
 KINDS = (
     Kind("IVF_FLAT"),
     Kind("IVF_SQ"),
@@ -46,7 +42,7 @@ KINDS = (
     Kind("IVF_HNSW_PQ", (("num_sub_vectors", 25),)),
 )
 METRICS = ("l2", "cosine")
-QUERIES, K, PARTITIONS = 500, 10, 224
+K, PARTITIONS = 10, 224
 # pylance trains fewer partitions than it is asked for where there are fewer than `sample_rate` rows for each.
 SAMPLE_RATE = 200
 FEW_PROBES = (1, 5, 20)
@@ -109,20 +105,6 @@ def vector_recall(choice: Choice) -> None:
         packages=["faiss-cpu"],
         keep=choice.keep,
     )
-
-
-def glove() -> Matrix:
-    path = Path(os.environ.get(GLOVE, DATA / "glove-100d-50k.parquet"))
-    if not path.exists():
-        sys.exit(f"There is no {path}: set {GLOVE} to a Parquet file with a column `vector` of float32[100]")
-    values = pq.read_table(path, columns=["vector"])["vector"].combine_chunks()
-    return values.flatten().to_numpy().reshape(len(values), -1)
-
-
-def held_out(vectors: Matrix) -> tuple[Matrix, Matrix]:
-    """Vectors to index and vectors to ask for."""
-    asked = np.random.default_rng(8).choice(len(vectors), QUERIES, replace=False)
-    return np.delete(vectors, asked, axis=0), vectors[asked]
 
 
 def _measure(kind: Kind, metric: str, vectors: Matrix, queries: Matrix, truth: Ids, builds: int) -> Measured:
