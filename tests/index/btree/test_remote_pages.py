@@ -25,18 +25,22 @@ ROWS, PAGE = 60_000, 4096
 # A row of every other page.
 KEYS = pa.array(range(0, ROWS, 2 * PAGE))
 TOGETHER = 4
+# Bytes of a read of pages; shorter ones are about where they are, and a longer one is of the file's end.
+PAGE_BYTES = range(1000, 20_000)
 
 
 class Reads:
     """Reads of a store, each of which waits until several of them read pages at once."""
 
     def __init__(self) -> None:
-        self.together = self._most = 0
+        self.together = self.ends = self._most = 0
         self._changed = threading.Condition()
         self._read = Store._read_remote  # pyright: ignore[reportPrivateUsage]
 
     def of(self, store: Store, path: str, position: int, length: int) -> bytes:
-        if length < 1000:  # not pages, but where they are
+        if length not in PAGE_BYTES:
+            with self._changed:
+                self.ends += length >= PAGE_BYTES.stop
             return self._read(store, path, position, length)
         with self._changed:
             self._most += 1
@@ -87,6 +91,7 @@ def test_pages_of_single_values_are_read_together(remote: Snapshot, monkeypatch:
     addresses = pa.array(np.concatenate([ids for _, ids in found]))
     assert remote.dataset.take(addresses.to_pylist())["id"].to_pylist() == KEYS.to_pylist()
     assert reads.together >= TOGETHER
+    assert reads.ends == 1, "a file is opened once"
 
 
 def test_pages_of_a_list_of_values_are_read_together(remote: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,3 +99,4 @@ def test_pages_of_a_list_of_values_are_read_together(remote: Snapshot, monkeypat
     found = tree.search(ColumnRanges("id", pa.int64(), PointSpans(KEYS))).addresses()
     assert sorted(remote.dataset.take(found.tolist())["id"].to_pylist()) == KEYS.to_pylist()
     assert reads.together >= TOGETHER
+    assert reads.ends == 1, "a file is opened once"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -100,6 +101,7 @@ class BTreeSegment:
         self._store, self._segment, self._type = store, segment, value_type
         self._cache, self._reuse = cache, reuse
         self._files: dict[str, LanceFile] = {}
+        self._opening: dict[str, Lock] = {}
         self._last: _Query | None = None
         self._key = (store.location.uri, segment.uuid)
         self.lookup: PageLookup = cache.get_or_load((*self._key, "lookup"), self._load_lookup)
@@ -251,8 +253,11 @@ class BTreeSegment:
 
     def _file(self, name: str) -> LanceFile:
         if name not in self._files:
-            path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)
-            self._files[name] = LanceFile(self._store, path, size)
+            # Threads that want pages of the same file open it once, and others meanwhile.
+            with self._opening.setdefault(name, Lock()):
+                if name not in self._files:
+                    path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)
+                    self._files[name] = LanceFile(self._store, path, size)
         return self._files[name]
 
     def _begin(self, search: PointSearch, window: Window) -> Iterator[pa.RecordBatch]:
