@@ -11,10 +11,10 @@ import click
 
 from pennon.cli import render
 from pennon.cli.command import verb
-from pennon.cli.completion import complete_address, complete_column, complete_index
+from pennon.cli.completion import complete_address, complete_column
 from pennon.cli.errors import settings_of
 from pennon.cli.options import names, on_table, output_option
-from pennon.cli.shape_options import shape_options
+from pennon.cli.search_options import search_options
 from pennon.cli.text import options_of_words, text_columns
 from pennon.engine import require_spark
 from pennon.engine.failures import task_failed
@@ -69,25 +69,7 @@ def join_options(ways: Sequence[str], columns: str) -> Callable[[Callable[..., N
 @join_options(WAYS, "all but vectors")
 @click.option("--query-column", help="Column of the other table with the query vectors.  [default: COLUMN]")
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors to find for each row.")
-@click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
-@click.option("--nprobes", type=int, help="Number of partitions to search.  [default: chosen]")
-@click.option("--minimum-nprobes", type=int, help="Minimum number of partitions to search.  [default: 20 to 100]")
-@click.option(
-    "--maximum-nprobes",
-    type=int,
-    help="Maximum number of partitions to search until there are k results.  [default: all]",
-)
-@click.option("--refine-factor", type=int, help="Rank k times this many candidates by their exact distances.")
-@click.option("--ef", type=int, help="HNSW: candidates to keep during the search.  [default: 1.5 k, at least 50]")
-@click.option(
-    "--prefilter/--no-prefilter",
-    default=True,
-    show_default=True,
-    help="Apply the filter before the search, or only to its results.",
-)
-@click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: chosen]")
-@click.option("--recall", type=float, help="Share of the true neighbors to find; chooses the index and its settings.")
-@shape_options
+@search_options
 def knn_join(
     table: Table,
     column: str,

@@ -8,10 +8,10 @@ import click
 
 from pennon.cli import render
 from pennon.cli.command import verb
-from pennon.cli.completion import complete_column, complete_index
+from pennon.cli.completion import complete_column
 from pennon.cli.options import names, names_or_expressions, numbers, on_table, orderings, output_option
 from pennon.cli.query_vector import query_vector
-from pennon.cli.shape_options import shape_options
+from pennon.cli.search_options import search_options
 from pennon.table import Table
 from pennon.wording import plural
 
@@ -89,27 +89,9 @@ def explain(table: Table, filter_: str | None, analyze: bool, output: str) -> No
 @click.option("--vector", metavar="JSON|@FILE", help="The query: a JSON list, or a file of JSON or .npy.")
 @click.option("--like", metavar="FILTER", help="Use the vector of the first row that this filter selects.")
 @click.option("--k", type=int, default=10, show_default=True, help="Neighbors to find.")
-@click.option("--metric", help="l2, cosine or dot.  [default: the index's]")
-@click.option("--nprobes", type=int, help="Number of partitions to search.  [default: chosen]")
-@click.option("--minimum-nprobes", type=int, help="Minimum number of partitions to search.  [default: 20 to 100]")
-@click.option(
-    "--maximum-nprobes",
-    type=int,
-    help="Maximum number of partitions to search until there are k results.  [default: all]",
-)
-@click.option("--refine-factor", type=int, help="Rank k times this many candidates by their exact distances.")
-@click.option("--ef", type=int, help="HNSW: candidates to keep during the search.  [default: 1.5 k, at least 50]")
 @click.option("--filter", "filter_", help="SQL condition on the rows.")
-@click.option(
-    "--prefilter/--no-prefilter",
-    default=True,
-    show_default=True,
-    help="Apply the filter before the search, or only to its results.",
-)
 @click.option("--columns", help="Columns to show: a,b,c.  [default: all but COLUMN]")
-@click.option("--index", shell_complete=complete_index, help="Name of the index.  [default: chosen]")
-@click.option("--recall", type=float, help="Share of the true neighbors to find; chooses the index and its settings.")
-@shape_options
+@search_options
 @click.option("--explain", "explained", is_flag=True, help="Show the plan without running the search.")
 @click.option("--analyze", is_flag=True, help="Run the search, and show what it read.")
 @output_option

@@ -253,7 +253,7 @@ class BTreeSegment:
 
     def _file(self, name: str) -> LanceFile:
         if name not in self._files:
-            # Threads that want pages of the same file open it once, and others meanwhile.
+            # Threads that read pages of one file open it once; different files are opened at the same time.
             with self._opening.setdefault(name, Lock()):
                 if name not in self._files:
                     path, size = f"{self._segment.directory}/{name}", self._segment.file_sizes.get(name)

@@ -140,9 +140,9 @@ def hold_vectors(engine: Engine, snapshot: Snapshot, plan: VectorPlan) -> HeldVe
 
 
 def fits(plan: VectorPlan) -> bool:
-    """Whether all vectors fit the memory of a task, next to what training and a map task need."""
+    """Whether all vectors fit the memory of a task, next to what training and the map tasks of all cores need."""
     if plan.vectors.several or not plan.slices or not (plan.models or plan.trains_on_driver):
         return False
     trained = plan.train_rows * plan.point_bytes * TRAIN_COPIES
-    mapped = plan.batch_rows * plan.vector_bytes * BATCH_COPIES
+    mapped = cores() * plan.batch_rows * plan.vector_bytes * BATCH_COPIES
     return plan.rows * plan.vector_bytes + max(trained, mapped) <= plan.memory_bytes
