@@ -1,12 +1,12 @@
-"""How builds grow: in rows, ranges, fragments, partitions. One warm build each, so that steps of ten are seen, not
-percents."""
+"""How builds grow: in rows, ranges, fragments, partitions."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 import pennon
 from bench.data import int64_table
 from bench.harness import DATA, Choice, Grid, Peaks, peak_memory, report_grids, say
+from bench.timing import TURNS, Timing
 from bench.vectors import DIM, PARTITIONS, copied, vector_table
 from pennon.query.inventory import Index
 from pennon.table import Table
@@ -36,18 +37,29 @@ class Built:
     peaks: Peaks
     shuffled: int
 
-    def figures(self, rows: int) -> tuple[object, ...]:
-        files = sum(segment.files for segment in self.index.segments)
+
+@dataclass(frozen=True)
+class Case:
+    """One line of a table: the same build in every turn."""
+
+    label: str
+    rows: int
+    build: Callable[[], Built]
+
+    def figures(self, built: Sequence[Built]) -> tuple[object, ...]:
+        seconds, last = Timing(tuple(each.seconds for each in built)), built[-1]
+        files = sum(segment.files for segment in last.index.segments)
         return (
-            f"{self.seconds:.1f}",
-            f"{rows / self.seconds / 1e6:.2f}",
-            f"{self.shuffled / 2**20:.0f}",
-            f"{self.shuffled / rows:.1f}",
-            f"{self.peaks.largest_worker:.2f}",
-            f"{self.peaks.driver:.2f}",
+            self.label,
+            f"{seconds:.2f}",
+            f"{seconds.per_second(self.rows).times(1e-6):.2f}",
+            f"{last.shuffled / 2**20:.0f}",
+            f"{last.shuffled / self.rows:.1f}",
+            f"{max(each.peaks.largest_worker for each in built):.2f}",
+            f"{max(each.peaks.driver for each in built):.2f}",
             files,
-            f"{self.index.size_bytes / 2**20:.1f}",
-            f"{self.index.size_bytes / rows:.1f}",
+            f"{last.index.size_bytes / 2**20:.1f}",
+            f"{last.index.size_bytes / self.rows:.1f}",
         )
 
 
@@ -68,45 +80,49 @@ def growth(choice: Choice) -> None:
     scale = (choice.rows or ROWS[1]) / ROWS[1]
     rows = [int(size * scale) for size in ROWS]
     vectors = [int(size * scale) for size in VECTORS]
+    turns = choice.turns or TURNS
     grids: list[Grid] = []
 
-    def measure(heading: str, name: str, cases: list[tuple[str, int, Callable[[], Built]]]) -> None:
-        found: list[tuple[object, ...]] = []
-        for label, size, build in cases:
-            found.append((label, *build().figures(size)))
-            say(f"{heading}: {', '.join(map(str, found[-1]))}")
+    def measure(heading: str, name: str, cases: list[Case]) -> None:
+        built: list[list[Built]] = [[] for _ in cases]
+        for turn in range(turns):
+            for case, each in zip(cases, built, strict=True):
+                each.append(case.build())
+                say(f"{heading} {case.label}, turn {turn + 1}: {each[-1].seconds:.2f} s")
+        found = [case.figures(each) for case, each in zip(cases, built, strict=True)]
         grids.append(Grid((name, *COLUMNS), found, heading))
 
     _btree(int64_table(rows[1]))  # starts the session
-    measure("B-tree: rows", "rows", [(f"{n:,}", n, lambda n=n: _btree(int64_table(n))) for n in rows])
+    measure("B-tree: rows", "rows", [Case(f"{n:,}", n, partial(_btree, int64_table(n))) for n in rows])
     middle = int64_table(rows[1])
     measure(
         f"B-tree of {rows[1]:,} rows: ranges",
         "ranges",
-        [(f"{n:,}", rows[1], lambda n=n: _btree(middle, ranges=n)) for n in RANGES],
+        [Case(f"{n:,}", rows[1], partial(_btree, middle, ranges=n)) for n in RANGES],
     )
     measure(
         f"B-tree of {rows[1]:,} rows: fragments",
         "fragments",
-        [(f"{n:,}", rows[1], lambda n=n: _btree(_in_fragments(middle, rows[1], n))) for n in FRAGMENTS],
+        [Case(f"{n:,}", rows[1], partial(_btree, _in_fragments(middle, rows[1], n))) for n in FRAGMENTS],
     )
     measure(
         f"IVF_PQ of {PARTITIONS} partitions: rows",
         "rows",
-        [(f"{n:,}", n, lambda n=n: _vectors(n, PARTITIONS)) for n in vectors],
+        [Case(f"{n:,}", n, partial(_vectors, n, PARTITIONS)) for n in vectors],
     )
     measure(
         f"IVF_PQ of {vectors[1]:,} rows: partitions",
         "partitions",
-        [(f"{n:,}", vectors[1], lambda n=n: _vectors(vectors[1], n)) for n in PARTITION_COUNTS],
+        [Case(f"{n:,}", vectors[1], partial(_vectors, vectors[1], n)) for n in PARTITION_COUNTS],
     )
     report_grids(
         "growth",
         "How builds grow",
         grids,
         note=f"B-trees of random int64; vectors of {DIM} float32, {SUB_VECTORS} sub-vectors, each sample 256 vectors a "
-        "partition, at most the table. Warm session, one build a row. Shuffle bytes are what Spark counted as written; "
-        "memory as in `vector-memory`, with the default budget of a task. At most two workers run at a time.",
+        f"partition, at most the table. Warm session, {turns} interleaved builds a row: seconds are their median and "
+        "spread, memory is the most of all. Shuffle bytes are what Spark counted as written; the budget of a task is "
+        "the default. Two tasks run at a time.",
         packages=["faiss-cpu"],
         keep=choice.keep,
     )
