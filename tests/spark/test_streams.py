@@ -84,7 +84,7 @@ def test_errors_reach_the_query(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_killed_processes(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    lose_nothing(tmp_path, random.Random(1), 2, tally)
+    lose_nothing(tmp_path, random.Random(1), 1, tally)
 
 
 @pytest.mark.heavy

@@ -55,9 +55,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def few_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Candidates for an index are measured on fewer rows with fewer queries: their recall is known less exactly."""
+    """Candidates for an index are measured on fewer rows with fewer queries: their recall and their time are known less
+    exactly."""
     monkeypatch.setattr(candidates, "QUERIES", 50)
     monkeypatch.setattr(advise, "SAMPLE_ROWS", 3500)
+    monkeypatch.setattr(resolve, "FEW_TURNS", 3)
+    monkeypatch.setattr(resolve, "FINAL_TURNS", 5)
 
 
 @pytest.fixture
