@@ -25,6 +25,9 @@ CODES = 256
 # more there are, the more are compared with a list at once.
 QUERY_BYTES = 8 << 20
 LEAST_QUERIES, MOST_QUERIES = 64, 512
+# Vectors of one matrix product. The last digit of a product may depend on how many there are, so this number does not
+# depend on the threads.
+PRODUCT_ROWS = 8
 
 # faiss's mode for a search that distributes its queries over several threads.
 OVER_QUERIES = 3
@@ -79,6 +82,7 @@ def search_lists(
 
     at_once = max(LEAST_QUERIES, min(MOST_QUERIES, QUERY_BYTES // (words.shape[0] * CODES * 4)))
     step = max(1, min(at_once, -(-len(points) // threads)))
+    step = -(-step // PRODUCT_ROWS) * PRODUCT_ROWS
     with ThreadPoolExecutor(max(1, threads)) as pool:
         list(pool.map(scan, (slice(at, at + step) for at in range(0, len(points), step))))
     return (-values if centres is None else values), keys_of(found, counts)
@@ -95,9 +99,13 @@ def _visits(places: Positions, nearby: Floats, lists: int) -> tuple[Positions, P
 
 def _products(vectors: Floats, words: Floats) -> Floats:
     """Of the parts of vectors with all words of each part, a row of tables for each vector."""
-    parts = vectors.reshape(len(vectors), words.shape[0], words.shape[2]).transpose(1, 0, 2)
-    products = parts @ words.transpose(0, 2, 1)
-    return np.ascontiguousarray(products.transpose(1, 0, 2)).reshape(len(vectors), -1)
+    count, codes, width = words.shape
+    tables = np.empty((len(vectors), count, codes), dtype=np.float32)
+    columns = words.transpose(0, 2, 1)
+    for start in range(0, len(vectors), PRODUCT_ROWS):
+        parts = vectors[start : start + PRODUCT_ROWS].reshape(-1, count, width).transpose(1, 0, 2)
+        tables[start : start + PRODUCT_ROWS] = (parts @ columns).transpose(1, 0, 2)
+    return tables.reshape(len(vectors), -1)
 
 
 def _by_faiss(
