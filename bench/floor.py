@@ -1,7 +1,7 @@
 """The floor of a build or a merge: the time to read its input and to write its output, and to do nothing else.
 
-Both are done by a thread for each core, as in a build in this process: fragments are scanned with the addresses of their
-rows, or index files are read; and the contents of the index files, held in memory, are written to files like them.
+A thread for each core does both, as in a build in this process: fragments are scanned with the addresses of their rows,
+or index files are read; and the contents of the index files, held in memory, are written to files like them.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ def floor_of_build(uri: str, column: str, index: str) -> Callable[[], None]:
 def floor_of_merge(uri: str, index: str, merged: str) -> Callable[[], None]:
     """Work to be timed: read the segments of an index, write what another table has as the merged index."""
     snapshot, other = _open(uri), _open(merged)
-    reads = [
-        partial(_read, file) for segment in _segments(snapshot, index) for file in _lance_files(snapshot, segment)
-    ]
+    reads = [partial(_read, file) for segment in _segments(snapshot, index) for file in _lance_files(snapshot, segment)]
     write = _writing(other, _segments(other, index))
     return lambda: _do([*reads, *write])
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 
 import pyarrow as pa
 
 # Spark's directories for spilling, on the disks of the executor.
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
+
+
+def _bytes(batch: pa.RecordBatch) -> int:
+    return batch.nbytes
 
 
 def buffered(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
@@ -31,16 +35,19 @@ def buffered(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Recor
     yield from kept
 
 
-def batched_by_bytes(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+def batched_by_bytes(
+    batches: Iterator[pa.RecordBatch], limit: int, bytes_of: Callable[[pa.RecordBatch], int] = _bytes
+) -> Iterator[list[pa.RecordBatch]]:
     """Groups of batches of at most `limit` bytes, each of at least one batch."""
     some: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        if some and size + batch.nbytes > limit:
+        own = bytes_of(batch)
+        if some and size + own > limit:
             yield some
             some, size = [], 0
         some.append(batch)
-        size += batch.nbytes
+        size += own
     if some:
         yield some
 

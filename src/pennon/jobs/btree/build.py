@@ -24,6 +24,7 @@ from pennon.index.btree.boundaries import Boundaries, boundaries_from_sample
 from pennon.index.btree.guard_rows import GUARD_ROWS, guard
 from pennon.index.btree.kind import BTREE
 from pennon.index.btree.lookup import PLAIN_PAGE_FILE, PageStats, page_file_name, write_lookup
+from pennon.index.btree.packed_run import pack_run, unpack_run, unpacked_bytes
 from pennon.index.btree.pages import Run, gather_run, merge_runs, sort_or_merge, sort_run, write_pages
 from pennon.index.btree.segment_uuid import segment_uuid
 from pennon.index.sorting import kernels
@@ -64,7 +65,7 @@ def _cut_slice(plan: BTreePlan, boundaries: Boundaries, part: ScanSlice) -> Gene
         else:
             pieces = boundaries.scatter(run)
         for number, piece in pieces:
-            yield number, piece.to_batch()
+            yield number, pack_run(piece)
 
 
 def _reduce_range(plan: BTreePlan, uuid: str, number: int, batches: Iterator[pa.RecordBatch]) -> PageStats:
@@ -75,8 +76,8 @@ def _reduce_range(plan: BTreePlan, uuid: str, number: int, batches: Iterator[pa.
 
 def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]:
     """Sort pieces: all at once, or if they do not fit, in groups that fit, which are then merged."""
-    parts = batched_by_bytes(batches, plan.memory_bytes // copies_of(plan.value_type))
-    pieces = [Run.from_batch(batch) for batch in next(parts, ())]
+    parts = batched_by_bytes(batches, plan.memory_bytes // copies_of(plan.value_type), unpacked_bytes)
+    pieces = [unpack_run(batch) for batch in next(parts, ())]
     second = next(parts, None)
     if second is None:
         yield from sort_or_merge(pieces, plan.value_type)
@@ -86,7 +87,7 @@ def _sorted(plan: BTreePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Run]
         yield from (run.to_batch() for run in sort_or_merge(pieces, plan.value_type))
         pieces.clear()
         for some in chain([second], parts):
-            runs = [Run.from_batch(batch) for batch in some]
+            runs = [unpack_run(batch) for batch in some]
             some.clear()
             yield from (run.to_batch() for run in sort_or_merge(runs, plan.value_type))
 
