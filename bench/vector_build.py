@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 
 import pennon
+from bench.floor import clear, floor_of_build
 from bench.harness import Choice, Grid, report_grids, say
 from bench.timing import TURNS, interleaved
 from bench.vectors import (
+    COLUMN,
     ROWS,
     Ids,
     Kind,
@@ -43,6 +45,7 @@ HEADER = (
     "pylance s",
     "Pennon s",
     "speed-up",
+    "floor s",
     "turns",
     "pylance recall",
     "Pennon recall",
@@ -69,7 +72,8 @@ def vector_build(choice: Choice) -> None:
         f"Vector index build, {rows:,} x 128 float32, {num_partitions(rows)} partitions, l2",
         [Grid(HEADER, results)],
         note=f"Recall@{K} is that of pylance's search on both indices, {QUERIES} queries, nprobes {NPROBES}. Clustered "
-        "synthetic vectors: 2,000 centres with normal noise around them, 8 fragments.",
+        "synthetic vectors: 2,000 centres with normal noise around them, 8 fragments. Floor: the column is read and "
+        "files like those of the index are written, by a thread for each core, and nothing else is done.",
         packages=["faiss-cpu"],
         keep=choice.keep,
     )
@@ -92,13 +96,17 @@ def _race(
     kind: Kind, pylance: str, ours: str, partitions: int, turns: int, queries: Matrix, truth: Ids
 ) -> tuple[object, ...]:
     table = pennon.open(ours)
+    create_pennon(table, kind, partitions)
+    [index] = table.indices()
     taken = interleaved(
         {
             "pylance": lambda: create_pylance(pylance, kind, partitions),
             "pennon": lambda: create_pennon(table, kind, partitions),
+            "floor": floor_of_build(ours, COLUMN, index.name),
         },
         turns,
     )
+    clear(ours)
     for name, seconds in taken.items():
         say(f"{kind}: {name} {seconds:.2f} s")
     check_partitions(pylance, partitions)
@@ -111,6 +119,7 @@ def _race(
         f"{taken['pylance']:.2f}",
         f"{taken['pennon']:.2f}",
         f"{taken['pylance'].over(taken['pennon']):.2f}",
+        f"{taken['floor']:.2f}",
         turns,
         *(f"{value:.3f}" for value in recalls),
         *(f"{size:.1f}" for size in sizes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ FRAGMENT_REUSE_TYPE = "lance.table.fragmentreuseindexdetails"
 MOST_FRAGMENTS = 1 << 24
 NOTHING = FrozenBitMap()
 INDICES = "_indices"
+# In a path that leads out of its directory: a drive, an escape, or a part that is empty, "." or "..".
+_ELSEWHERE = re.compile(r"[\\:%\0]|(?:^|/)\.{0,2}(?:/|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +176,4 @@ def _plain_path(path: str, uuid: str) -> str:
 
 def is_plain_path(path: str) -> bool:
     """Whether a name stays below the directory it is relative to, on every file system and store."""
-    return not any(c in path for c in "\\:%\0") and all(part not in ("", ".", "..") for part in path.split("/"))
+    return _ELSEWHERE.search(path) is None
