@@ -47,7 +47,7 @@ class ManyCentroids:
     members: Sequence[Positions]
 
     @classmethod
-    def of(cls, centroids: Floats, *, by_l2: bool) -> Self:
+    def of(cls, centroids: Floats, *, by_l2: bool, threads: int = 1) -> Self:
         """Centroids that are not finite are never the nearest."""
         known = np.flatnonzero(np.isfinite(centroids).all(axis=1))
         usable = np.ascontiguousarray(centroids[known], dtype=np.float32)
@@ -55,7 +55,7 @@ class ManyCentroids:
         means = columns_of(means_of(usable, groups), by_l2)
         factors = [columns_of(usable[some], by_l2) for some in groups]
         members = [known[some] for some in groups]
-        return cls(Neighborhood.of(centroids, by_l2=by_l2, groups=members), means, factors, members)
+        return cls(Neighborhood.of(centroids, by_l2=by_l2, groups=members, threads=threads), means, factors, members)
 
     def nearest(self, points: Floats, threads: int = 1) -> tuple[Positions, Floats]:
         """For each [x, 1] the nearest centroid, and its score; the same bits for any number of threads."""

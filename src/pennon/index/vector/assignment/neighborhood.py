@@ -11,6 +11,7 @@ import faiss
 import numpy as np
 
 from pennon.index.arrays import Int32s
+from pennon.index.threads import one_thread
 from pennon.index.vector.assignment.balanced_groups import means_of
 from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.vectors import Floats, Positions
@@ -20,8 +21,8 @@ NEIGHBORS = 32
 # and about three of four are found.
 COMPARED_CENTROIDS = 1 << 14
 NEAR_GROUPS = 64
-# Vectors at once.
-BLOCK_ROWS = 1 << 15
+# Vectors at once, and centroids whose neighbors are searched at once.
+BLOCK_ROWS, SEARCHED_CENTROIDS = 1 << 15, 1 << 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +34,22 @@ class Neighborhood:
     neighbors: Int32s
 
     @classmethod
-    def of(cls, centroids: Floats, *, by_l2: bool, groups: Sequence[Positions] = ()) -> Self:
-        """`groups` are those of all finite centroids, used where they are too many to compare each with all others."""
+    def of(cls, centroids: Floats, *, by_l2: bool, groups: Sequence[Positions] = (), threads: int = 1) -> Self:
+        """`groups` are those of all finite centroids, used where they are too many to compare each with all others.
+        Any number of threads finds the same neighbors."""
         centroids = np.ascontiguousarray(centroids, dtype=np.float32)
         if len(centroids) > COMPARED_CENTROIDS and len(groups) > NEAR_GROUPS:
             return cls(centroids, by_l2, _near_groups(centroids, list(groups), by_l2))
         known = np.flatnonzero(np.isfinite(centroids).all(axis=1))
         usable = centroids[known]
         metric = faiss.METRIC_L2 if by_l2 else faiss.METRIC_INNER_PRODUCT
-        near = faiss.knn(usable, usable, min(NEIGHBORS + 1, len(usable)), metric)[1]
+        near = np.empty((len(usable), min(NEIGHBORS + 1, len(usable))), dtype=np.int64)
+
+        def search(block: slice) -> None:
+            with one_thread():
+                near[block] = faiss.knn(usable[block], usable, near.shape[1], metric)[1]
+
+        in_blocks(search, len(usable), threads, SEARCHED_CENTROIDS)
         neighbors = np.full((len(centroids), near.shape[1]), -1, dtype=np.int32)
         neighbors[known] = known[near]
         return cls(centroids, by_l2, neighbors)
@@ -70,8 +78,8 @@ class Neighborhood:
         walk(np.ascontiguousarray(points), order, self.centroids, terms, scale, self.neighbors, best, ids)
 
 
-def in_blocks(search: Callable[[slice], None], rows: int, threads: int) -> None:
-    blocks = [slice(at, at + BLOCK_ROWS) for at in range(0, rows, BLOCK_ROWS)]
+def in_blocks(search: Callable[[slice], None], rows: int, threads: int, at_once: int = BLOCK_ROWS) -> None:
+    blocks = [slice(at, at + at_once) for at in range(0, rows, at_once)]
     if threads == 1 or len(blocks) <= 1:
         for block in blocks:
             search(block)

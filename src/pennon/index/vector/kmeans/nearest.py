@@ -44,9 +44,11 @@ def nearest_centroids(
     centroids, if they are known."""
     k, dim = centroids.shape
     if start is not None and walked(centroids):
-        ids, nearest = (around or neighborhood_of(centroids, spherical)).nearest(rows[:, : dim + 1], start, threads)
+        ids, nearest = (around or neighborhood_of(centroids, spherical, threads)).nearest(
+            rows[:, : dim + 1], start, threads
+        )
     elif groups is not None or (k >= MANY_CENTROIDS and len(rows) >= k):
-        many = groups or ManyCentroids.of(centroids, by_l2=not spherical)
+        many = groups or ManyCentroids.of(centroids, by_l2=not spherical, threads=threads)
         ids, nearest = many.nearest(rows[:, : dim + 1], threads)
     else:
         ids, nearest = _among_all(rows, centroids, spherical, threads)
@@ -55,11 +57,11 @@ def nearest_centroids(
     return ids, np.maximum(nearest, 0, out=nearest)
 
 
-def neighborhood_of(centroids: Floats, spherical: bool) -> Neighborhood:
+def neighborhood_of(centroids: Floats, spherical: bool, threads: int = 1) -> Neighborhood:
     """For walks from the centroids of the pass before."""
     many = len(centroids) > COMPARED_CENTROIDS
     groups = balanced_groups(centroids, round(len(centroids) ** 0.5 / 4)) if many else ()
-    return Neighborhood.of(centroids, by_l2=not spherical, groups=groups)
+    return Neighborhood.of(centroids, by_l2=not spherical, groups=groups, threads=threads)
 
 
 def _among_all(rows: Floats, centroids: Floats, spherical: bool, threads: int) -> tuple[Positions, Floats]:
