@@ -72,6 +72,25 @@ def test_a_file_of_an_index_that_lies_elsewhere(uri: str, name: str) -> None:
     assert untouched(uri)
 
 
+@pytest.mark.parametrize("name", ["../../secret/rows.lance", "..\\..\\x", "a/../../../secret/rows.lance", "x" * 300])
+@pytest.mark.parametrize("filter", ["i = 40", "i >= 0 AND i < 90"])
+def test_a_data_file_that_lies_elsewhere(uri: str, name: str, filter: str) -> None:
+    """Rows that an index finds are read without pylance, if they are numbers: not from another directory."""
+    [data, *_] = (Path(uri) / "data").iterdir()
+    (Path(uri).parent / "secret" / "rows.lance").write_bytes(data.read_bytes())
+
+    def edit(manifest: pb.Manifest, _: pb.IndexSection) -> None:
+        for fragment in manifest.fragments:
+            fragment.files[0].path = name
+
+    edit_newest(Path(uri), edit)
+    SHARED_CACHE.clear()
+    with pytest.raises(PennonError):
+        pennon.open(uri).scan(filter, ["i"])
+    with pytest.raises(PennonError):
+        pennon.open(uri).create_index("i", name="again")
+
+
 def test_a_repair_replaces_such_an_index(uri: str) -> None:
     def edit(_: pb.Manifest, indices: pb.IndexSection) -> None:
         indices.indices[0].files[0].path = "../../../secret/lookup"

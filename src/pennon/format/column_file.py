@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from pennon.errors import DamagedFile
 from pennon.format.fragments import Fragment
+from pennon.format.index_metadata import is_plain_path
 from pennon.format.lance_file import LanceFile
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.protobuf_wire import fields
@@ -27,7 +28,7 @@ def open_columns(store: Store, fragment: Fragment, columns: Mapping[str, int], s
     them: they are in several files, were renamed, or are stored with another type than the schema declares."""
     paths = {fragment.field_files.get(field_id) for field_id in columns.values()}
     path = paths.pop() if len(paths) == 1 else None
-    if path is None:
+    if path is None or not is_plain_path(path):
         return None
     file = LanceFile(store, f"{DATA}/{path}", columns=list(columns))
     held = _top_level(file.read_global_buffer(0))

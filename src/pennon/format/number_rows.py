@@ -16,11 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pennon.errors import DamagedFile
+from pennon.errors import DamagedFile, StoreUnavailable
 from pennon.format.addresses import Addresses, split_by_fragment
 from pennon.format.column_file import DATA
 from pennon.format.footer import check_footer
 from pennon.format.fragments import Fragment
+from pennon.format.index_metadata import is_plain_path
 from pennon.format.manifest import Manifest
 from pennon.format.number_file import MOST_TAKEN, NumberFile, columns_by_id, number_type
 from pennon.format.range_reader import WHOLE_BYTES, RangeReader
@@ -83,7 +84,9 @@ class NumberRows:
                 if found is None:
                     return None
                 tables.append(found)
-        except DamagedFile:
+        except StoreUnavailable:
+            raise
+        except (DamagedFile, OSError):
             return None  # pylance reports what is wrong with it
         if len(tables) == 1:
             return tables[0]
@@ -131,7 +134,7 @@ class NumberRows:
             by_path.setdefault(fragment.field_files.get(field_id), []).append(field_id)
         files: list[_HeldColumns] = []
         for path, held in by_path.items():
-            if path is None:
+            if path is None or not is_plain_path(path):
                 return None
             name, size, read = f"{DATA}/{path}", _only_file(fragment)[0], None
             if not self._store.is_local:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyroaring import BitMap, FrozenBitMap
@@ -47,6 +47,13 @@ def write_contents(store: Store, uuid: str, fragments: Iterable[int], row_ids_be
     content = b"%08x %s" % (zlib.crc32(text), text)
     store.write(f"{segment_directory(uuid)}/{CONTENTS_FILE}", content)
     return IndexFile(CONTENTS_FILE, len(content))
+
+
+def check_is_own(sizes: Mapping[str, int], recorded: object, where: str) -> None:
+    """DamagedFile for a valid file of another segment, in a segment that Pennon wrote: `recorded` is None if the file
+    has no record for its segment. In segments of other writers a file may have none; pylance copies metadata."""
+    if recorded is None and CONTENTS_FILE in sizes:
+        raise DamagedFile(f"{where} is not the file that was written for its segment", "Rebuild the index")
 
 
 def read_contents(store: Store, segment: IndexSegment) -> SegmentContents | None:

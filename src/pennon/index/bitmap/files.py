@@ -10,7 +10,7 @@ Pennon adds a last global buffer that other readers ignore. It cuts the rows int
 checked as a unit. Per page it has four u64: the row after its last, the ids in its maps, the runs of consecutive ids,
 and the digest of its maps. The metadata has under `pennon:pages`: `<segment> <number of the buffer> <CRC-32 of the
 buffer> <CRC-32 of the digests of keys> <CRC-32 of the map of NULL lists> <CRC-32 of this text>`, numbers but the first
-in hex. A file without pages for its segment was not written by Pennon.
+in hex. A file without pages for its segment was not written by Pennon, or is damage if the rest of the segment was.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import pyarrow as pa
 from pennon.errors import BuildFailed, DamagedFile
 from pennon.format.index_metadata import IndexFile, IndexSegment
 from pennon.format.lance_file import LanceFile, write_lance_file
+from pennon.format.segment_contents import check_is_own
 from pennon.format.store import Store
 from pennon.index.bitmap.keyed import Keyed
 from pennon.index.bitmap.row_map import REMEDY, Entries, Maps
@@ -81,7 +82,9 @@ class BitmapFile:
 
     @classmethod
     def of_segment(cls, store: Store, segment: IndexSegment, key_type: pa.DataType) -> BitmapFile:
-        return cls(store, segment.directory, key_type, segment.file_sizes.get(FILE))
+        file = cls(store, segment.directory, key_type, segment.file_sizes.get(FILE))
+        check_is_own(segment.file_sizes, file._recorded, file.where)
+        return file
 
     def read_keys(self) -> pa.Array:
         """All keys, in the order of the file."""

@@ -16,6 +16,7 @@ from pennon.format.addresses import Addresses, fragment_of, sorted_unique
 from pennon.format.index_metadata import IndexSegment
 from pennon.format.lance_file import LanceFile
 from pennon.format.row_set import RowSet
+from pennon.format.segment_contents import check_is_own
 from pennon.format.snapshot import Snapshot
 from pennon.index.cache import ByteCache
 from pennon.index.conditions import ColumnRanges, Condition
@@ -23,7 +24,7 @@ from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
 from pennon.index.kind import Estimate
 from pennon.index.zones.bloom import hash_values, may_hold, may_hold_each
-from pennon.index.zones.checksums import FilterChecksums
+from pennon.index.zones.checksums import Checksums, FilterChecksums
 from pennon.index.zones.cutting import Mask, Positions, Zones
 from pennon.index.zones.description import describe_zone_map, describe_zones
 from pennon.index.zones.details import ZoneMapDetails
@@ -54,6 +55,7 @@ class ZoneSegment(ABC):
     def __init__(
         self, snapshot: Snapshot, segment: IndexSegment, file: LanceFile, cache: ByteCache, reuse: FragmentReuse | None
     ) -> None:
+        check_is_own(segment.file_sizes, Checksums.of_file(file), file.where)
         self._file, self._cache, self._reuse = file, cache, reuse
         self._key = (snapshot.location.uri, segment.uuid)
         self._nulls: NullReader = null_reader(file)

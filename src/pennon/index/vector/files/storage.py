@@ -27,6 +27,7 @@ from pennon.format.footer import container_version
 from pennon.format.index_metadata import IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.pb import lance_pb2 as pb
+from pennon.format.segment_contents import check_is_own
 from pennon.format.store import Store
 from pennon.index.checksums import Digester
 from pennon.index.vector.files.checksums import DIGESTS_KEY, FileDigests
@@ -181,6 +182,7 @@ class VectorFiles:
             self._auxiliary_digests = FileDigests.read(self.auxiliary.metadata, directory)
             if (self._index_digests is None) != (self._auxiliary_digests is None):
                 raise ValueError("files of two segments")
+            check_is_own(sizes, self._index_digests, self.index.where)
             self.kind, metric = _read_kind(self.index.metadata)
             coded = Metric.named(self.auxiliary.metadata[DISTANCE_KEY])
             if coded is not metric:

@@ -154,6 +154,8 @@ class VectorSegment:
     def stored_ids(self) -> Iterator[Addresses]:
         file = LanceFile(self._store, f"{self._segment.directory}/{AUXILIARY_FILE}", columns=[ROW_ID])
         for batch in file.batches(0, file.num_rows):
+            if batch.column(0).null_count:
+                raise DamagedFile(f"{file.where} has rows without an id", "Rebuild the index")
             yield batch.column(0).to_numpy()
 
     def current_ids(self) -> Iterator[tuple[Addresses, Mask | None]]:
