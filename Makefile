@@ -66,7 +66,7 @@ tests-all: kernels classes
 	@$(IN_MEMORY) $(PYTEST) --timeout=600 $(ARGS)
 
 test-heavy: java $(STAMP) ## Only the tests that take minutes or gigabytes
-	@$(BIN)/python -m pytest -m heavy --timeout=3600 $(ARGS)
+	@$(BIN)/python -m pytest -m heavy -n $(JOBS) --dist load --timeout=3600 $(ARGS)
 
 test-distributed: java $(STAMP) ## The verbs that use Spark, on two executors and under Spark Connect
 	@PENNON_TEST_SESSION=local-cluster $(BIN)/python -m pytest tests/distributed --timeout=600 $(ARGS)

@@ -124,11 +124,14 @@ def report_grids(
 
 
 def cpu_name() -> str:
-    """The model of the processor, as its maker names it."""
+    """The model of the processor, as its maker names it, and the numbers of its generation: a virtual machine may give
+    several generations one name."""
     known = Path("/proc/cpuinfo")
     lines = known.read_text("utf-8").splitlines() if known.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return " ".join(models[0].split()) if models else platform.processor() or platform.machine()
+    facts = {line.partition(":")[0].strip(): " ".join(line.partition(":")[2].split()) for line in lines}
+    if "model name" not in facts:
+        return platform.processor() or platform.machine()
+    return f"{facts['model name']} (family {facts.get('cpu family', '?')}, model {facts.get('model', '?')})"
 
 
 def say(what: str) -> None:
