@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
-from pennon.errors import DamagedFile, StoreUnavailable
+from pennon.errors import DamagedFile
 from pennon.format.index_metadata import IndexSegment, is_plain_path
 from pennon.format.pb import lance_pb2 as pb
 from pennon.format.store import Store
@@ -30,9 +30,7 @@ def check_external(store: Store, segment: IndexSegment) -> None:
     file, path = details.external, _path(store, segment, details.external)
     try:
         size = store.size(path)
-    except StoreUnavailable:
-        raise
-    except OSError as error:
+    except DamagedFile as error:
         raise DamagedFile(f"{store.describe(path)} is missing") from error
     if size is not None and file.offset + file.size > size:
         raise DamagedFile(f"{store.describe(path)} is shorter than recorded")

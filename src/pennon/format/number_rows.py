@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pennon.errors import DamagedFile, StoreUnavailable
+from pennon.errors import DamagedFile
 from pennon.format.addresses import Addresses, split_by_fragment
 from pennon.format.column_file import DATA
 from pennon.format.footer import check_footer
@@ -84,9 +84,7 @@ class NumberRows:
                 if found is None:
                     return None
                 tables.append(found)
-        except StoreUnavailable:
-            raise
-        except (DamagedFile, OSError):
+        except DamagedFile:
             return None  # pylance reports what is wrong with it
         if len(tables) == 1:
             return tables[0]

@@ -166,9 +166,9 @@ class Store:
 
     @_in_any_table
     def size(self, path: str) -> int | None:
-        """Size of a local file; None on an object store, where asking would cost a request of its own. OSError where
-        the file is not there."""
-        with answering(self.describe(path)):
+        """Size of a local file; None on an object store, where asking would cost a request of its own. DamagedFile
+        where the file is not there."""
+        with self._using("read", path):
             return os.stat(self._base + path).st_size if self._root is not None else None  # noqa: PTH116 - much faster
 
     @property

@@ -141,4 +141,6 @@ class ExactSearch:
 
 def _whole(values: pa.Array, addresses: Addresses) -> tuple[Vectors, Addresses]:
     vectors, rows = to_rows(values)
-    return vectors, addresses if len(rows) == len(addresses) == len(vectors) else addresses[rows]
+    # Rows of several vectors may have as many as there are rows, some of them none and some two.
+    alone = len(rows) == len(addresses) and not pa.types.is_list(values.type)
+    return vectors, addresses if alone else addresses[rows]

@@ -301,7 +301,7 @@ def _is_older(store: Store, path: str, recorded: int | None) -> bool:
     try:
         size = recorded or store.size(path)
         version = container_version(partial(store.read_range, path), size) if size else None
-    except (DamagedFile, OSError):
+    except DamagedFile:
         return False
     return version is not None and version < FIRST_CONTAINER
 
