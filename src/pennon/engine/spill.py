@@ -10,15 +10,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from itertools import chain
+from operator import attrgetter
 
 import pyarrow as pa
 
 # Spark's directories for spilling, on the disks of the executor.
 LOCAL_DIRECTORIES = "SPARK_LOCAL_DIRS"
-
-
-def _bytes(batch: pa.RecordBatch) -> int:
-    return batch.nbytes
 
 
 def buffered(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
@@ -36,7 +33,7 @@ def buffered(batches: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.Recor
 
 
 def batched_by_bytes(
-    batches: Iterator[pa.RecordBatch], limit: int, bytes_of: Callable[[pa.RecordBatch], int] = _bytes
+    batches: Iterator[pa.RecordBatch], limit: int, bytes_of: Callable[[pa.RecordBatch], int] = attrgetter("nbytes")
 ) -> Iterator[list[pa.RecordBatch]]:
     """Groups of batches of at most `limit` bytes, each of at least one batch."""
     some: list[pa.RecordBatch] = []

@@ -1,8 +1,8 @@
 """A run on its way through the exchange, in two thirds of the bytes or less.
 
 Rows that keep the order of the scan have ids that ascend slowly. The low 16 bits of an id are a column `low`; the rest,
-which few rows in a row change, are a column `high`, encoded by a dictionary. Strings have 32-bit offsets. A batch of
-other ids, or of longer strings, is sent as it is. Batches may be cut anywhere.
+which seldom changes from one row to the next, is a column `high`, encoded by a dictionary. Strings have 32-bit offsets.
+A batch of other ids, or of longer strings, is sent as it is. Batches may be cut anywhere.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ They are in the schema's metadata under `pennon:digests`: a CRC-32 in hex of wha
 the directory the file was written to; `metadata`, a CRC-32 of the other keys and values; `buffers`, one of each global
 buffer from number 1 on; and `runs`, the digests of the partitions' rows in base64, 8 bytes each. Other readers ignore
 the key. pylance may copy it to the files of another segment, where it does not apply. A file without digests for its
-segment was not written by Pennon and is not checked.
+segment was not written by Pennon and is not checked; it is damage if the rest of the segment was.
 """
 
 from __future__ import annotations
