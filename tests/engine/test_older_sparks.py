@@ -34,11 +34,14 @@ EAGER = {
 
 
 @pytest.fixture
-def session(engine: SparkEngine) -> Any:
-    own: Any = engine.session.newSession()
+def session(engine: SparkEngine) -> Iterator[Any]:
+    shared: Any = engine.session
+    own: Any = shared.newSession()
     for key, value in EAGER.items():
         own.conf.set(key, value)
-    return own
+    yield own
+    # A session becomes the active one when it makes a frame; data sources are looked up in that one.
+    shared.createDataFrame([(1,)], "number int")
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_damage_is_told_once_per_handle(uri: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         table.scan("i64 < 0")
-    assert "cannot be read" in str(table.explain("i64 < 0"))
+    assert "cannot read" in str(table.explain("i64 < 0"))
 
 
 def test_swapped_page_files_are_noticed(uri: str) -> None:
