@@ -107,9 +107,7 @@ def test_cells_are_those_of_an_index_where_that_is_cheapest(tmp_path: Path, monk
     uri = write(tmp_path / "t", vectors())
     # Given, because pylance trains other ones each time, some of which are too uneven for as many tasks.
     centroids = vectors()[:24]
-    lance.dataset(uri).create_index(
-        "v", "IVF_FLAT", name="x", num_partitions=24, metric="l2", ivf_centroids=centroids
-    )
+    lance.dataset(uri).create_index("v", "IVF_FLAT", name="x", num_partitions=24, metric="l2", ivf_centroids=centroids)
     monkeypatch.setattr(choose, "CELLS", (1024,))
     plan = planned(uri, 0.5)
     assert (plan.index, plan.metric, len(plan.cells)) == ("x", "l2", 24)
