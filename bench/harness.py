@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import os
 import platform
 import shutil
@@ -111,7 +113,8 @@ def report_grids(
     lines = [f"# {title}", ""]
     for grid in grids:
         lines += grid.lines()
-    versions = ", ".join(f"{p} {version(p)}" for p in ("pylance", "pyspark", "pyarrow", "numpy", *packages))
+    versions = ", ".join(f"{p} {version(p)}" for p in ("pylance", "pyspark", "pyarrow", *packages, "numpy"))
+    versions += f" with {blas_kernels()}"
     memory = f"{psutil.virtual_memory().total / 2**30:.0f} GiB"
     machine = f"{cpu_name()}, {os.cpu_count()} cores, {memory}, Python {platform.python_version()}"
     lines += [note, ""] if note else []
@@ -132,6 +135,18 @@ def cpu_name() -> str:
     if "model name" not in facts:
         return platform.processor() or platform.machine()
     return f"{facts['model name']} (family {facts.get('cpu family', '?')}, model {facts.get('model', '?')})"
+
+
+def blas_kernels() -> str:
+    """What computes the products of numpy: OpenBLAS has kernels for several processors, and OPENBLAS_CORETYPE may name
+    others than those of this one."""
+    library = ctypes.CDLL(importlib.import_module("numpy._core._multiarray_umath").__file__)
+    for name in ("scipy_openblas_get_corename64_", "scipy_openblas_get_corename", "openblas_get_corename"):
+        if hasattr(library, name):
+            ask = getattr(library, name)
+            ask.restype = ctypes.c_char_p
+            return f"OpenBLAS kernels for {ask().decode()}"
+    return "a library other than OpenBLAS"
 
 
 def say(what: str) -> None:

@@ -45,6 +45,37 @@ def rows(first: int) -> pa.Table:
 @pytest.mark.parametrize("kind", [*COLUMNS, "IVF_FLAT", "IVF_SQ"])
 def test_files_of_another_segment(tmp_path: Path, kind: str) -> None:
     uri, column = str(tmp_path / "t.lance"), COLUMNS.get(kind, "v")
+    old, new = two_segments(uri, column, kind)
+    # Kinds with several files record in one what the others are; partitions of texts have names of their own.
+    both = [file for file in old.iterdir() if (new / file.name).exists() and file.name != CONTENTS_FILE]
+    largest = max(both, key=lambda file: file.stat().st_size)
+    shutil.copyfile(largest, new / largest.name)
+    record_size(Path(uri), new / largest.name)
+    check_answer(uri, column, kind)
+
+
+@pytest.mark.parametrize("kind", [*COLUMNS, "IVF_FLAT", "IVF_SQ"])
+def test_all_files_of_another_segment(tmp_path: Path, kind: str) -> None:
+    """Checksums included, but without the list of contents, which names its segment."""
+    uri, column = str(tmp_path / "t.lance"), COLUMNS.get(kind, "v")
+    old, new = two_segments(uri, column, kind)
+    for file in old.iterdir():
+        if file.name != CONTENTS_FILE:
+            shutil.copyfile(file, new / file.name)
+            record_size(Path(uri), new / file.name)
+    check_answer(uri, column, kind)
+
+
+def check_answer(uri: str, column: str, kind: str) -> None:
+    SHARED_CACHE.clear()
+    table = pennon.open(uri)
+    with pytest.warns(DamagedIndexWarning):
+        found = answer(table, column, kind)
+    assert found == (400 if kind == "INVERTED" else answer(table, column, kind, use_index=False))
+
+
+def two_segments(uri: str, column: str, kind: str) -> tuple[Path, Path]:
+    """The directories of two segments of one index."""
     lance.write_dataset(rows(0), uri)
     pennon.open(uri).create_index(column, kind, **({"num_partitions": 2} if column == "v" else {}))
     lance.write_dataset(rows(1000), uri, mode="append")
@@ -52,16 +83,7 @@ def test_files_of_another_segment(tmp_path: Path, kind: str) -> None:
     table.optimize_indices(num_indices_to_merge=0)
     [index] = table.indices()
     old, new = (Path(uri) / "_indices" / segment.uuid for segment in index.segments)
-    # Kinds with several files record in one what the others are; partitions of texts have names of their own.
-    both = [file for file in old.iterdir() if (new / file.name).exists() and file.name != CONTENTS_FILE]
-    largest = max(both, key=lambda file: file.stat().st_size)
-    shutil.copyfile(largest, new / largest.name)
-    record_size(Path(uri), new / largest.name)
-    SHARED_CACHE.clear()
-    table = pennon.open(uri)
-    with pytest.warns(DamagedIndexWarning):
-        found = answer(table, column, kind)
-    assert found == (400 if kind == "INVERTED" else answer(table, column, kind, use_index=False))
+    return old, new
 
 
 def answer(table: pennon.Table, column: str, kind: str, *, use_index: bool = True) -> object:

@@ -8,6 +8,9 @@ valid when rows are copied to a file of another version or encoding.
 
 Items of more than eight bytes are first summed to one word. For items of variable length, the lengths are the words,
 and a CRC-32 of their concatenated bytes is added at the end of a run.
+
+A file of checksums is sealed for its segment: it begins with a CRC-32, in little endian, of the uuid of the segment and
+all that follows. If the files of a segment are replaced by those of another one, checksums included, that is detected.
 """
 
 from __future__ import annotations
@@ -30,6 +33,23 @@ _MASK = (1 << 64) - 1
 # Weights within an item come from a separate stream, after those of any column.
 _ITEM_STREAM = 1 << 10
 _CRC_WEIGHT = 0x9E37_79B9_7F4A_7C15
+_SEAL_BYTES = 4
+
+
+def sealed(directory: str, content: bytes) -> bytes:
+    """The content of a file of checksums, for the directory of its segment."""
+    return _seal(directory, content) + content
+
+
+def unsealed(directory: str, content: bytes) -> bytes | None:
+    """What was sealed; None if the file was damaged, or written for another segment."""
+    kept = content[_SEAL_BYTES:]
+    return kept if content[:_SEAL_BYTES] == _seal(directory, kept) else None
+
+
+def _seal(directory: str, content: bytes) -> bytes:
+    uuid = directory.rpartition("/")[2].encode()
+    return zlib.crc32(content, zlib.crc32(uuid)).to_bytes(_SEAL_BYTES, "little")
 
 
 @dataclass(frozen=True, eq=False)

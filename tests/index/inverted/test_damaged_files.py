@@ -19,6 +19,7 @@ from pennon.format.index_metadata import IndexFile, IndexSegment
 from pennon.format.lance_file import LanceFile, write_lance_file
 from pennon.format.store import Location, open_store
 from pennon.index.cache import ByteCache
+from pennon.index.checksums import sealed, unsealed
 from pennon.index.inverted.analysis.params import TextParams
 from pennon.index.inverted.dictionary.dictionary import Dictionary, Terms, encode_dictionary
 from pennon.index.inverted.dictionary.write_kernels import checksum
@@ -121,12 +122,22 @@ def rewritten(uri: str, segment: IndexSegment, name: str, change: Callable[[pa.T
     for file in segment.files:
         if file.path != name:
             store.copy(f"{segment.directory}/{file.path}", f"{target}/{file.path}")
+            if file.path == checksums_name(0):
+                seal_for(uri, target, segment.directory)
             continue
         opened = LanceFile(store, f"{segment.directory}/{name}")
         table = change(opened.read())
         metadata = {k: v for k, v in opened.metadata.items() if k != "total_tokens"}
         write_lance_file(store, target, name, table.schema, table.to_batches(), "2.2", metadata)
     yield target
+
+
+def seal_for(uri: str, target: str, origin: str) -> None:
+    """Checksums that were written for another directory are as if they had been written for this one."""
+    path = Path(uri, target, checksums_name(0))
+    checksums = unsealed(origin, path.read_bytes())
+    assert checksums is not None
+    path.write_bytes(sealed(target, checksums))
 
 
 def search_in(uri: str, target: str, files: tuple[IndexFile, ...] = ()) -> None:

@@ -12,12 +12,14 @@ import pytest
 from lance.optimize import Compaction, RewriteResult
 from pyroaring import BitMap, FrozenBitMap
 
+from pennon.format.index_metadata import NOTHING, IndexFile
 from pennon.format.store import Location, open_store
 from pennon.index.arrays import Flags
 from pennon.index.inverted.analysis.params import TextParams
-from pennon.index.inverted.files import read_metadata
+from pennon.index.inverted.files import SegmentMetadata, copy_partition, read_metadata, write_metadata
+from pennon.index.inverted.merge import merge_partitions
 from pennon.index.inverted.query import Match
-from pennon.index.inverted.remap import RemappedPartition, must_rewrite, remap_docs, rewrite
+from pennon.index.inverted.remap import RemappedPartition, must_rewrite
 from pennon.index.inverted.search.compound import TextSearch
 from tests.index.inverted.contents import partition_files
 from tests.index.inverted.corpus import (
@@ -71,10 +73,15 @@ def test_a_remapped_segment_finds_the_rows_of_today(tmp_path: Path, form: str) -
     assert not must_rewrite(parts, live, stable_row_ids=False)
     assert must_rewrite(parts, live, stable_row_ids=True)
     assert must_rewrite(parts, BitMap([0]), stable_row_ids=False)
+    target = f"_indices/{name}"
     if form == "docs":
-        files = remap_docs(store, f"_indices/{name}", metadata, parts)
+        files, numbers = list[IndexFile](), [part.files.partition for part in parts]
+        for part in parts:
+            files += copy_partition(part.files, part.docs, store, target, part.files.partition)
+        deleted = FrozenBitMap(metadata.deleted_fragments.union(*(part.dead_fragments for part in parts)))
     else:
-        files = rewrite(store, f"_indices/{name}", metadata, [[part.source() for part in parts]])
+        files, numbers, deleted = merge_partitions([p.source() for p in parts], store, target, 0, True), [0], NOTHING
+    files.append(write_metadata(store, target, SegmentMetadata(metadata.params, tuple(numbers), deleted)))
     for existing in lance.dataset(uri).describe_indices():
         lance.dataset(uri).drop_index(existing.name)
     commit(uri, name, params, files, sorted(live))

@@ -1,9 +1,9 @@
 """Checksums of a partition, in a file next to its others: a flipped bit in a posting would be another document, and in
 a length another score. Dictionaries have their own.
 
-pylance's partitions have none, and pylance leaves the file alone. `part_<number>_checksums.bin` is a sequence of u32,
-little endian: the CRC-32 of all that follows, that of the documents, a digest of each posting list in the order of
-their file, and where there are positions a digest of those of each list.
+pylance's partitions have none, and pylance leaves the file alone. `part_<number>_checksums.bin` is sealed for its
+segment (`pennon.index.checksums`), and is a sequence of u32, little endian: the CRC-32 of the documents, a digest of
+each posting list in the order of their file, and where there are positions a digest of those of each list.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pennon.errors import DamagedFile
 from pennon.format.index_metadata import IndexFile
 from pennon.format.store import Store
 from pennon.index.arrays import UInt32s
+from pennon.index.checksums import sealed, unsealed
 from pennon.index.inverted.docs import REMEDY, Docs
 from pennon.index.inverted.postings.lists import EncodedLists
 
@@ -57,20 +58,20 @@ class Checksums:
     def write(self, store: Store, directory: str, name: str) -> IndexFile:
         """Write the file."""
         parts = [np.array([self.docs], dtype="<u4"), self.lists, *([] if self.streams is None else [self.streams])]
-        content = np.concatenate(parts).astype("<u4").tobytes()
-        content = zlib.crc32(content).to_bytes(4, "little") + content
+        content = sealed(directory, np.concatenate(parts).astype("<u4").tobytes())
         store.write(f"{directory}/{name}", content)
         return IndexFile(name, len(content))
 
     @classmethod
-    def read(cls, store: Store, path: str, terms: int) -> Checksums:
-        """DamagedFile where the file is not one for a partition with some number of terms."""
-        content = store.read(path)
-        words = np.frombuffer(content[: len(content) // 4 * 4], dtype="<u4").astype(np.uint32)
-        if len(words) not in (2 + terms, 2 + 2 * terms) or zlib.crc32(content[4:]) != words[0]:
-            raise DamagedFile(f"{store.describe(path)} is damaged", REMEDY)
-        streams = words[2 + terms :] if len(words) > 2 + terms else None
-        return cls(int(words[1]), words[2 : 2 + terms], streams)
+    def read(cls, store: Store, directory: str, name: str, terms: int) -> Checksums:
+        """DamagedFile where the file is not one for a partition of the segment with some number of terms."""
+        path = f"{directory}/{name}"
+        found = unsealed(directory, store.read(path))
+        if found is None or len(found) not in (4 * (1 + terms), 4 * (1 + 2 * terms)):
+            raise DamagedFile(f"{store.describe(path)} is damaged, or of another segment", REMEDY)
+        words = np.frombuffer(found, dtype="<u4").astype(np.uint32)
+        streams = words[1 + terms :] if len(words) > 1 + terms else None
+        return cls(int(words[0]), words[1 : 1 + terms], streams)
 
 
 class ListDigests:

@@ -20,6 +20,7 @@ from pennon.errors import DamagedFile
 from pennon.format.addresses import read_bitmap
 from pennon.format.index_metadata import NOTHING, IndexFile
 from pennon.format.lance_file import LanceFile, write_lance_file
+from pennon.format.segment_contents import check_is_own
 from pennon.format.store import Store
 from pennon.index.arrays import Int64s
 from pennon.index.inverted.analysis.params import BLOCK_SIZE, FORMAT_VERSION, TextParams
@@ -207,7 +208,7 @@ class PartitionFiles:
         if name not in self._sizes:
             return None
         if self._checksums is None:
-            self._checksums = Checksums.read(self._store, f"{self._directory}/{name}", self.num_terms)
+            self._checksums = Checksums.read(self._store, self._directory, name, self.num_terms)
         return self._checksums
 
     def read_dictionary_bytes(self) -> tuple[bytes, int]:
@@ -269,9 +270,9 @@ class PartitionFiles:
     def _open(self, kind: str, *columns: str) -> LanceFile:
         key = (kind, *columns)
         if key not in self._opened:
-            name = _name(self.partition, kind)
-            path, size = f"{self._directory}/{name}", self._sizes.get(name)
-            self._opened[key] = LanceFile(self._store, path, size, list(columns) or None)
+            name, path = _name(self.partition, kind), self.path(kind)
+            check_is_own(self._sizes, self._sizes.get(name), self._store.describe(path))
+            self._opened[key] = LanceFile(self._store, path, self._sizes.get(name), list(columns) or None)
         return self._opened[key]
 
 

@@ -9,18 +9,16 @@ for stable row ids, the partitions are rewritten instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from pennon.format.addresses import Addresses, fragment_of
-from pennon.format.index_metadata import IndexFile
-from pennon.format.store import Store
 from pennon.index.arrays import Flags
 from pennon.index.inverted.docs import Docs, in_fragments
-from pennon.index.inverted.files import PartitionFiles, SegmentMetadata, copy_partition, write_metadata
-from pennon.index.inverted.merge import Source, merge_partitions
+from pennon.index.inverted.files import PartitionFiles
+from pennon.index.inverted.merge import Source
 
 # The row ids of today, and which rows still exist; the first is of no meaning for those that do not.
 Remap = Callable[[Addresses], tuple[Addresses, Flags]]
@@ -67,27 +65,3 @@ def must_rewrite(
     if dead and (stable_row_ids or dead > MOST_DEAD * docs):
         return True
     return any(part.dead_fragments & live_fragments for part in parts)
-
-
-def remap_docs(
-    store: Store, target: str, metadata: SegmentMetadata, parts: Sequence[RemappedPartition]
-) -> list[IndexFile]:
-    """Write a segment into the directory `target` that differs from the one of the parts only in its row ids."""
-    files: list[IndexFile] = []
-    for part in parts:
-        files += copy_partition(part.files, part.docs, store, target, part.files.partition)
-    deleted = FrozenBitMap(metadata.deleted_fragments.union(*(part.dead_fragments for part in parts)))
-    return [*files, write_metadata(store, target, replace(metadata, deleted_fragments=deleted))]
-
-
-def rewrite(
-    store: Store, target: str, metadata: SegmentMetadata, groups: Sequence[Sequence[Source]]
-) -> list[IndexFile]:
-    """Write a segment without dead documents into the directory `target`: a partition for each group of sources."""
-    files: list[IndexFile] = []
-    numbers: list[int] = []
-    for number, sources in enumerate(groups):
-        written = merge_partitions(sources, store, target, number, metadata.params.with_position)
-        files += written
-        numbers += [number] if written else []
-    return [*files, write_metadata(store, target, SegmentMetadata(metadata.params, tuple(numbers)))]

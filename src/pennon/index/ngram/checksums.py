@@ -1,7 +1,8 @@
 """Checksums of posting lists, in a file next to them: a flipped bit in a bitmap would lose rows undetected.
 
-pylance's segments have none, and pylance ignores the file. `pennon-checksums.bin` is a sequence of u32, little
-endian: the CRC-32 of all that follows, that of the tokens, and that of each posting list in order.
+pylance's segments have none, and pylance ignores the file. `pennon-checksums.bin` is sealed for its segment
+(`pennon.index.checksums`), and is a sequence of u32, little endian: the CRC-32 of the tokens, and that of each posting
+list in order.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 from pennon.errors import DamagedFile
 from pennon.format.index_metadata import IndexFile, IndexSegment
 from pennon.format.store import Store
+from pennon.index.checksums import sealed, unsealed
 
 CHECKSUMS_FILE = "pennon-checksums.bin"
 REMEDY = "Rebuild the index"
@@ -39,8 +41,8 @@ class ChecksumWriter:
 
     def write(self, store: Store, directory: str) -> IndexFile:
         """Write the checksums, after all batches."""
-        content = struct.pack(f"<{len(self._lists) + 1}I", self._tokens, *self._lists)
-        content = struct.pack("<I", zlib.crc32(content)) + content
+        found = struct.pack(f"<{len(self._lists) + 1}I", self._tokens, *self._lists)
+        content = sealed(directory, found)
         store.write(f"{directory}/{CHECKSUMS_FILE}", content)
         return IndexFile(CHECKSUMS_FILE, len(content))
 
@@ -69,11 +71,11 @@ def read_checksums(store: Store, segment: IndexSegment) -> Checksums | None:
     if CHECKSUMS_FILE not in segment.file_sizes:
         return None
     path = f"{segment.directory}/{CHECKSUMS_FILE}"
-    content = store.read(path)
-    words = np.frombuffer(content[: len(content) // 4 * 4], dtype="<u4")
-    if len(content) < 8 or len(content) % 4 or zlib.crc32(content[4:]) != words[0]:
-        raise DamagedFile(f"{store.describe(path)} is damaged", REMEDY)
-    return Checksums(int(words[1]), words[2:])
+    found = unsealed(segment.directory, store.read(path))
+    if not found or len(found) % 4:
+        raise DamagedFile(f"{store.describe(path)} is damaged, or of another segment", REMEDY)
+    words = np.frombuffer(found, dtype="<u4")
+    return Checksums(int(words[0]), words[1:])
 
 
 def contents(lists: pa.Array) -> Iterator[memoryview]:

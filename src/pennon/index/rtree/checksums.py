@@ -1,13 +1,12 @@
 """Checksums of the pages of an R-tree, in a file next to it: a flipped bit in a box would lose rows undetected.
 
-pylance's segments have none, and pylance ignores the file. `pennon-checksums.bin` is, in little endian: u32 CRC-32 of
-all that follows, u32 CRC-32 of the row map of NULLs, and a u64 digest (`pennon.index.checksums`) of each page in order,
-over the columns xmin, ymin, xmax, ymax and id.
+pylance's segments have none, and pylance ignores the file. `pennon-checksums.bin` is sealed for its segment
+(`pennon.index.checksums`), and is, in little endian: u32 CRC-32 of the row map of NULLs, and a u64 digest of each page
+in order, over the columns xmin, ymin, xmax, ymax and id.
 """
 
 from __future__ import annotations
 
-import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,12 +17,12 @@ import pyarrow as pa
 from pennon.errors import DamagedFile
 from pennon.format.index_metadata import IndexFile, IndexSegment
 from pennon.format.store import Store
-from pennon.index.checksums import Digests, digests_of
+from pennon.index.checksums import Digests, digests_of, sealed, unsealed
 from pennon.index.rtree.geometries import Leaves
 
 CHECKSUMS_FILE = "pennon-checksums.bin"
 REMEDY = "Rebuild the index"
-_HEADER = struct.Struct("<II")
+_NULLS_BYTES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,18 +53,19 @@ def page_digests(leaves: Leaves, lengths: Iterable[int]) -> Digests:
 
 
 def write_checksums(store: Store, directory: str, nulls: bytes, pages: Digests) -> IndexFile:
-    body = struct.pack("<I", zlib.crc32(nulls)) + pages.astype("<u8").tobytes()
-    content = struct.pack("<I", zlib.crc32(body)) + body
+    found = zlib.crc32(nulls).to_bytes(_NULLS_BYTES, "little") + pages.astype("<u8").tobytes()
+    content = sealed(directory, found)
     store.write(f"{directory}/{CHECKSUMS_FILE}", content)
     return IndexFile(CHECKSUMS_FILE, len(content))
 
 
 def read_checksums(store: Store, segment: IndexSegment, pages: int) -> Checksums | None:
-    """None if the segment was written without checksums."""
+    """None if the segment was written without checksums; `DamagedFile` if these are not of as many pages."""
     if CHECKSUMS_FILE not in segment.file_sizes:
         return None
     path = f"{segment.directory}/{CHECKSUMS_FILE}"
-    content = store.read(path)
-    if len(content) != _HEADER.size + 8 * pages or zlib.crc32(content[4:]) != _HEADER.unpack_from(content)[0]:
-        raise DamagedFile(f"{store.describe(path)} is damaged", REMEDY)
-    return Checksums(_HEADER.unpack_from(content)[1], np.frombuffer(content[_HEADER.size :], dtype="<u8"))
+    found = unsealed(segment.directory, store.read(path))
+    if found is None or len(found) != _NULLS_BYTES + 8 * pages:
+        raise DamagedFile(f"{store.describe(path)} is damaged, or of another segment", REMEDY)
+    nulls = int.from_bytes(found[:_NULLS_BYTES], "little")
+    return Checksums(nulls, np.frombuffer(found[_NULLS_BYTES:], dtype="<u8"))
