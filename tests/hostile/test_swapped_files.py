@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 
 import lance
@@ -16,6 +17,7 @@ from pennon.format.segment_contents import CONTENTS_FILE
 from pennon.index.cache import SHARED_CACHE
 from pennon.index.vector.vectors import to_lists
 from tests.hostile.mutations import record_size
+from tests.support.geometries import POSITION
 
 pytestmark = pytest.mark.usefixtures("process_engine")
 COLUMNS = {
@@ -26,13 +28,20 @@ COLUMNS = {
     "BLOOMFILTER": "i",
     "NGRAM": "text",
     "INVERTED": "text",
+    "RTREE": "p",
 }
-FILTERS = {"i": "i = 3", "tags": "array_has(tags, 't3')", "text": "contains(text, 'number 3')"}
+AROUND_3 = "st_geomfromtext('POLYGON((2.5 2.5, 3.5 2.5, 3.5 3.5, 2.5 3.5, 2.5 2.5))')"
+FILTERS = {
+    "i": "i = 3",
+    "tags": "array_has(tags, 't3')",
+    "text": "contains(text, 'number 3')",
+    "p": f"st_intersects(p, {AROUND_3})",
+}
 
 
 def rows(first: int) -> pa.Table:
     numbers = np.arange(first, first + 200) % 7
-    return pa.table(
+    table = pa.table(
         {
             "i": numbers,
             "tags": [[f"t{n}"] for n in numbers],
@@ -40,6 +49,8 @@ def rows(first: int) -> pa.Table:
             "v": to_lists(np.random.default_rng(first).standard_normal((200, 8), dtype=np.float32)),
         }
     )
+    points = pa.StructArray.from_arrays([pa.array(numbers, pa.float64())] * 2, fields=list(POSITION))
+    return table.append_column(pa.field("p", POSITION, metadata={"ARROW:extension:name": "geoarrow.point"}), points)
 
 
 @pytest.mark.parametrize("kind", [*COLUMNS, "IVF_FLAT", "IVF_SQ"])
@@ -64,6 +75,12 @@ def test_all_files_of_another_segment(tmp_path: Path, kind: str) -> None:
             shutil.copyfile(file, new / file.name)
             record_size(Path(uri), new / file.name)
     check_answer(uri, column, kind)
+    pennon.open(uri).optimize_indices()
+    table = pennon.open(uri)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DamagedIndexWarning)
+        found = answer(table, column, kind)
+    assert found == (400 if kind == "INVERTED" else answer(table, column, kind, use_index=False))
 
 
 def check_answer(uri: str, column: str, kind: str) -> None:
@@ -94,4 +111,9 @@ def answer(table: pennon.Table, column: str, kind: str, *, use_index: bool = Tru
         return nearest["_rowid"].to_pylist()
     if use_index:
         return table.count(FILTERS[column])
-    return lance.dataset(table.uri).scanner(filter=FILTERS[column], use_scalar_index=False).count_rows()
+    # Points are those of `i`; only an R-tree finds them.
+    return (
+        lance.dataset(table.uri)
+        .scanner(filter=FILTERS[column if column != "p" else "i"], use_scalar_index=False)
+        .count_rows()
+    )

@@ -91,6 +91,8 @@ def read_metadata(store: Store, directory: str, sizes: Mapping[str, int]) -> Seg
     metadata = SegmentMetadata(TextParams.from_json(params, where), numbers, _deleted(file))
     if keys.get(_CHECKSUM, _checksum(metadata)) != _checksum(metadata):
         raise DamagedFile(f"{where} is not as it was written", REMEDY)
+    for number in numbers:
+        check_is_own(sizes, sizes.get(_name(number, "docs")), where)
     return metadata
 
 
@@ -270,9 +272,8 @@ class PartitionFiles:
     def _open(self, kind: str, *columns: str) -> LanceFile:
         key = (kind, *columns)
         if key not in self._opened:
-            name, path = _name(self.partition, kind), self.path(kind)
-            check_is_own(self._sizes, self._sizes.get(name), self._store.describe(path))
-            self._opened[key] = LanceFile(self._store, path, self._sizes.get(name), list(columns) or None)
+            path, size = self.path(kind), self._sizes.get(_name(self.partition, kind))
+            self._opened[key] = LanceFile(self._store, path, size, list(columns) or None)
         return self._opened[key]
 
 
