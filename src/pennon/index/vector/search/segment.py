@@ -20,6 +20,7 @@ from pennon.format.store import Store
 from pennon.index.cache import ByteCache
 from pennon.index.description import Description
 from pennon.index.fragment_reuse.reading import FragmentReuse
+from pennon.index.threads import one_thread
 from pennon.index.vector.description import describe_files
 from pennon.index.vector.files.storage import AUXILIARY_FILE, ROW_ID, Partition, VectorFiles
 from pennon.index.vector.hnsw.graph import HnswGraph
@@ -102,7 +103,9 @@ class VectorSegment:
     def ask(self, queries: Vectors) -> tuple[Vectors, Vectors]:
         """Queries prepared for the comparison with centroids, and with partitions."""
         prepared = self.metric.prepare(queries)
-        return prepared, self.files.quantizer.prepare(prepared)
+        # Threads of OpenBLAS go on waiting busily for a while after a product: the search would run next to them.
+        with one_thread():
+            return prepared, self.files.quantizer.prepare(prepared)
 
     def partition(self, number: int) -> SearchPartition:
         """May raise DamagedFile."""
