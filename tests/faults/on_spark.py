@@ -1,6 +1,6 @@
 """Jobs on real Spark, in processes made to be killed.
 
-`python -m tests.faults.on_spark count DIRECTORY` says how many points the driver passes in each scenario;
+`python -m tests.faults.on_spark count URI SCENARIO` makes a table and says which points the driver passes on a copy;
 `... driver URI SCENARIO POINT` is killed at one of them;
 `... workers DIRECTORY MASTER MODE` fails tasks at every point they pass, and says how many there were.
 """
@@ -64,8 +64,8 @@ def start(master: str) -> Any:
 def main(verb: str, *args: str) -> None:
     warnings.simplefilter("ignore")
     match verb, args:
-        case "count", (directory,):
-            _count(Path(directory))
+        case "count", (uri, name):
+            _count(uri, _scenario(name))
         case "driver", (uri, name, point):
             with watching(killed_at(int(point))):
                 _scenario(name).run(pennon.open(uri))
@@ -79,18 +79,16 @@ def _scenario(name: str) -> Scenario:
     return next(scenario for scenario in SCENARIOS if scenario.name == name)
 
 
-def _count(directory: Path) -> None:
-    """Masters stay in the directory, for the processes that are killed."""
+def _count(master: str, scenario: Scenario) -> None:
+    """The table stays, for the processes that are killed."""
     start("local[2]")
-    for number, scenario in enumerate(SCENARIOS):
-        master = directory / f"{number}.lance"
-        scenario.prepare(str(master))
-        points = Points()
-        uri = str(shutil.copytree(master, directory / "counted.lance"))
-        with watching(points):
-            scenario.run(pennon.open(uri))
-        shutil.rmtree(uri)
-        click.echo(json.dumps({"number": number, "name": scenario.name, "points": points.passed}))
+    scenario.prepare(master)
+    points = Points()
+    uri = str(shutil.copytree(master, f"{master}-counted"))
+    with watching(points):
+        scenario.run(pennon.open(uri))
+    shutil.rmtree(uri)
+    click.echo(json.dumps(points.passed))
 
 
 def _fail_tasks(directory: Path, master: str, mode: str) -> None:

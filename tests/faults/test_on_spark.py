@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.faults.on_spark import FAILED
-from tests.faults.scenarios import SCENARIOS, Contents, check_recovery
+from tests.faults.scenarios import SCENARIOS, Contents, Scenario, check_recovery
 from tests.faults.workers import CONTROL
 from tests.support.processes import ROOT, environment
 
@@ -40,33 +40,30 @@ def run(*args: str, **extra: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def said(process: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+def said(process: subprocess.CompletedProcess[str]) -> list[Any]:
     assert process.returncode == 0, process.stderr[-4000:]
-    return [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in process.stdout.splitlines() if line.startswith(("{", "["))]
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 @pytest.mark.usefixtures("engine")
-def test_driver_killed(tmp_path: Path, tally: Callable[[str, int], None]) -> None:
-    counted = said(run("count", str(tmp_path)))
-    assert len(counted) == len(SCENARIOS)
-    killed = left = 0
-    for scenario, found in zip(SCENARIOS, counted, strict=True):
-        master = tmp_path / f"{found['number']}.lance"
-        before = Contents.of(str(master))
-        for point in _chosen(found["points"]):
-            uri = tmp_path / "t.lance"
-            shutil.rmtree(uri, ignore_errors=True)
-            shutil.copytree(master, uri)
-            process = run("driver", str(uri), scenario.name, str(point))
-            where = f"{scenario.name}, point {point}: {found['points'][point]}"
-            assert process.returncode == -SIGKILL, f"{where}: {process.stderr[-2000:]}"
-            try:
-                left += check_recovery(str(uri), before, scenario)
-            except BaseException as error:
-                error.add_note(f"after the driver was killed: {where}")
-                raise
-            killed += 1
-    tally("drivers killed on Spark", killed)
+def test_driver_killed(scenario: Scenario, tmp_path: Path, tally: Callable[[str, int], None]) -> None:
+    master, uri = tmp_path / "master.lance", tmp_path / "t.lance"
+    [points] = said(run("count", str(master), scenario.name))
+    before, left = Contents.of(str(master)), 0
+    chosen = _chosen(points)
+    for point in chosen:
+        shutil.rmtree(uri, ignore_errors=True)
+        shutil.copytree(master, uri)
+        process = run("driver", str(uri), scenario.name, str(point))
+        where = f"point {point}: {points[point]}"
+        assert process.returncode == -SIGKILL, f"{where}: {process.stderr[-2000:]}"
+        try:
+            left += check_recovery(str(uri), before, scenario)
+        except BaseException as error:
+            error.add_note(f"after the driver was killed at {where}")
+            raise
+    tally("drivers killed on Spark", len(chosen))
     tally("orphans of crashes found and removed", left)
 
 
