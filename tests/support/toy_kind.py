@@ -185,6 +185,7 @@ class ToyMerge(ToyWork):
 
 class ToyAudit:
     scalar = True
+    repeating = False
 
     def inspect(self, pin: Pin, subject: Subject) -> tuple[npt.NDArray[np.integer[Any]], View]:
         return np.array([len(read_rows(pin.open(), subject.segment)[2])]), View(subject.column, read_values)

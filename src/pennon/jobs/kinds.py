@@ -158,6 +158,11 @@ class KindAudit(Protocol):
         """Whether pylance takes rows from every segment that holds them, as its scalar queries do."""
         ...
 
+    @property
+    def repeating(self) -> bool:
+        """Whether pylance returns a row as often as segments hold it, as its text searches do."""
+        ...
+
     def inspect(self, pin: Pin, subject: Subject) -> tuple[npt.NDArray[np.integer[Any]], View]:
         """Rows of each part of the segment's files, and what the table has to hold. DamagedFile, UnsupportedTable."""
         ...
@@ -177,6 +182,8 @@ class KindAudit(Protocol):
 
 class ExactAudit(ABC):
     """The audit of a kind that answers exactly, or with more rows than asked for: only its rows are compared."""
+
+    repeating: bool = False
 
     @abstractmethod
     def stored_rows(self, pin: Pin, piece: Piece) -> Iterator[tuple[Addresses, Facts]]: ...

@@ -116,8 +116,13 @@ class History(Changes):
         """Segments merged and added by pylance."""
         options = {} if merge is None else {"num_indices_to_merge": merge}
         self.dataset().optimize.optimize_indices(**options)
-        if self.heals and (self.changed_in_place or (self.keeps_updated and self.stable_row_ids)):
-            self.heal(heal)
+        self.heal_if_needed(heal)
+
+    @rule(back=st.integers(1, 4), heal=HEALERS)
+    def restore(self, back: int, heal: str) -> None:
+        """It may be one that pylance had not been healed in."""
+        self.restore_version(back)
+        self.heal_if_needed(heal)
 
     @invariant()
     def answers_are_right(self) -> None:
@@ -174,6 +179,10 @@ class History(Changes):
             if "old values" not in str(error):
                 raise
             self.build_case(case, *data.draw(case.builds))
+
+    def heal_if_needed(self, how: str) -> None:
+        if self.heals and (self.changed_in_place or (self.keeps_updated and self.stable_row_ids)):
+            self.heal(how)
 
     def heal(self, how: str) -> None:
         """Whenever pylance's answers are wrong, Pennon's are right, an audit finds it, and each of three verbs repairs

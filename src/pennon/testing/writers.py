@@ -146,8 +146,7 @@ class Writers(RuleBasedStateMachine):
         self.dataset().optimize.compact_files(target_rows_per_fragment=rows, defer_index_remap=True)
         self.compacted_by_pylance = self.compacted_by_pylance or self.has_reuse()
 
-    @rule(back=st.integers(1, 4))
-    def restore(self, back: int) -> None:
+    def restore_version(self, back: int) -> None:
         """An older version becomes the newest, with its indices."""
         dataset = self.dataset()
         versions = [version["version"] for version in dataset.versions()]

@@ -191,6 +191,31 @@ def test_rows_that_two_segments_hold_with_the_same_value_are_no_error(tmp_path: 
     assert any("it also holds rows" in finding.problem for finding in report.findings)
 
 
+@pytest.mark.parametrize("heal", HEALERS)
+def test_rows_that_text_searches_return_twice_are_found_and_healed(tmp_path: Path, heal: str) -> None:
+    """Documents by stable row id, after pylance moved rows to a fragment that it covers anew."""
+    uri = str(tmp_path / "t.lance")
+    texts = [f"common w{number % 3}" for number in range(30)]
+    lance.write_dataset(pa.table({"id": range(30), "k": range(30), "t": texts}), uri, enable_stable_row_ids=True)
+    pennon.open(uri).create_index("t", "INVERTED")
+    lance.dataset(uri).merge_insert("id").when_matched_update_all().execute(pa.table({"id": [0, 9], "k": [1, 1]}))
+    lance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=0)
+
+    def found_by_pylance() -> list[int]:
+        query = lance.query.MatchQuery("common", "t")
+        found = lance.dataset(uri).scanner(columns=["id", "_score"], full_text_query=query).to_table()
+        return sorted(found["id"].to_pylist())
+
+    assert found_by_pylance() == sorted([*range(30), 0, 9])
+    assert sorted(pennon.open(uri).search_text("t", "common", 100, columns=["id"])["id"].to_pylist()) == list(range(30))
+    [finding] = pennon.open(uri).audit().errors
+    assert "it also holds at least 2 rows of 1 fragment (1)" in finding.problem
+    assert "twice" in finding.problem
+    HEALERS[heal](pennon.open(uri))
+    assert pennon.open(uri).audit().ok
+    assert found_by_pylance() == list(range(30))
+
+
 def test_new_segments_record_what_they_hold(tmp_path: Path) -> None:
     uri = table_of(tmp_path / "t.lance")
     build(uri)

@@ -122,14 +122,21 @@ class ZoneSegment(ABC):
 
     def null_rows(self) -> RowSet:
         """The recorded rows with NULL, by their current addresses."""
+        return self._null_rows(self.covered_twice)
+
+    def null_rows_of_pylance(self) -> RowSet:
+        """The same, and the rows that pylance takes for NULL because they were before a change in place."""
+        return self._null_rows(BitMap())
+
+    def _null_rows(self, covered_twice: BitMap) -> RowSet:
         rows = self.stored_nulls()
         if self._reuse is None:
             return rows
         stored = rows.addresses()
         addresses, alive = self._reuse.remap(stored)
-        if self.covered_twice:
+        if covered_twice:
             moved = addresses != stored
-            alive &= ~(moved & np.isin(fragment_of(addresses), list(self.covered_twice)))
+            alive &= ~(moved & np.isin(fragment_of(addresses), list(covered_twice)))
         return RowSet.of_addresses(sorted_unique(addresses[alive]))
 
     @cached_property

@@ -42,13 +42,14 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Differences:
-    """The number of addresses by kind of difference, and the first of them."""
+    """The number of addresses by kind of difference, and the first of them; and of those that both sides have."""
 
     missing: int = 0
     surplus: int = 0
     twice: int = 0
     changed: int = 0
     examples: tuple[int, ...] = ()
+    held: int = 0
 
     def joined(self, other: Differences) -> Differences:
         return Differences(
@@ -57,6 +58,7 @@ class Differences:
             self.twice + other.twice,
             self.changed + other.changed,
             (*self.examples, *other.examples)[:EXAMPLES],
+            self.held + other.held,
         )
 
     def __str__(self) -> str:
@@ -165,7 +167,8 @@ def _differences(several: tuple[bool, ...], block: int, batches: Iterator[pa.Rec
     at = np.searchsorted(table, stored[both])
     changed = sorted_unique(stored[both][table_facts[at] != stored_facts[both]])
     examples = np.concatenate([addresses[:EXAMPLES] for addresses in (missing, surplus, twice, changed)])
-    return Differences(len(missing), len(surplus), len(twice), len(changed), tuple(examples[:EXAMPLES].tolist()))
+    counts = len(missing), len(surplus), len(twice), len(changed)
+    return Differences(*counts, tuple(examples[:EXAMPLES].tolist()), held=len(once) - len(surplus))
 
 
 def _sorted(addresses: list[Addresses], facts: list[Facts]) -> tuple[Addresses, Facts]:

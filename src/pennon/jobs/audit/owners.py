@@ -1,7 +1,8 @@
 """Finds segments that still hold old values of fragments that another segment of the index covers.
 
 Pennon's queries and pylance's vector searches skip such rows; pylance's scalar queries return them. Rows that two
-segments hold with the current value do no harm until the column is updated in place.
+segments hold with the current value do no harm until the column is updated in place, except in text searches of
+pylance, which return a row from every segment that holds it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pennon.jobs.audit.metadata import note, some
 from pennon.jobs.audit.report import Action, Finding, Severity
 from pennon.jobs.audit.rows import inspect
 from pennon.jobs.audit.targets import Subject
+from pennon.jobs.kinds import KindAudit
 from pennon.jobs.registry import jobs_of
 from pennon.jobs.shared.stale_values import shared_fragments
 from pennon.wording import plural
@@ -30,18 +32,31 @@ REWRITTEN = "`pennon optimize` or `pennon audit --repair` writes the segment wit
 
 @dataclass
 class _Shared:
-    """A segment and the fragments of others whose rows it holds; `old` of these rows have another value."""
+    """A segment and the fragments of others whose rows it holds: `old` of these rows have another value, `current` the
+    one they have."""
 
     suspect: Suspect
     old: int = 0
+    current: int = 0
+
+    @property
+    def audit(self) -> KindAudit:
+        return jobs_of(self.suspect.subject.segment).audit
+
+    @property
+    def harmful(self) -> bool:
+        return self.old > 0 or (self.audit.repeating and self.current > 0)
 
     @property
     def finding(self) -> Finding:
         segment, fragments = self.suspect.subject.segment, self.suspect.fragments
         where = f"{plural(len(fragments), 'fragment')} ({some(fragments)}) that another segment covers"
-        if not self.old:
+        if not self.harmful:
             return note(segment.name, (segment.uuid,), f"it also holds rows of {where}", "No query returns them twice")
-        problem = f"it holds old values of at least {plural(self.old, 'row')} of {where}: pylance returns them"
+        if self.old:
+            problem = f"it holds old values of at least {plural(self.old, 'row')} of {where}: pylance returns them"
+        else:
+            problem = f"it also holds at least {plural(self.current, 'row')} of {where}: pylance returns them twice"
         return Finding(Severity.ERROR, segment.name, (segment.uuid,), problem, REWRITTEN, Action.REBUILD)
 
 
@@ -66,23 +81,20 @@ def check_owners(
         for subject, each in zip(wanted, inspected, strict=True)
         if each.view is not None
     ]
-    _count_old_rows(engine, snapshot, [s for s in found if _is_scalar(s)], memory_bytes)
+    _count_rows(engine, snapshot, [shared for shared in found if shared.audit.scalar], memory_bytes)
     return [shared.finding for shared in found]
 
 
-def _count_old_rows(engine: Engine, snapshot: Snapshot, found: Sequence[_Shared], memory_bytes: int) -> None:
-    """Compare some fragments at a time, until an old row is found in each segment or all are compared."""
+def _count_rows(engine: Engine, snapshot: Snapshot, found: Sequence[_Shared], memory_bytes: int) -> None:
+    """Compare some fragments at a time, until a row that does harm is found in each segment or all are compared."""
     most = max((len(shared.suspect.fragments) for shared in found), default=0)
     for start in range(0, most, EXAMINED_FRAGMENTS):
         parts = [
             (shared, replace(shared.suspect, fragments=part))
             for shared in found
-            if not shared.old and (part := shared.suspect.fragments[start : start + EXAMINED_FRAGMENTS])
+            if not shared.harmful and (part := shared.suspect.fragments[start : start + EXAMINED_FRAGMENTS])
         ]
         compared = compare(engine, snapshot, [part for _, part in parts], memory_bytes)
         for (shared, _), differences in zip(parts, compared, strict=True):
             shared.old += differences.changed + differences.surplus
-
-
-def _is_scalar(shared: _Shared) -> bool:
-    return jobs_of(shared.suspect.subject.segment).audit.scalar
+            shared.current += differences.held - differences.changed

@@ -30,6 +30,7 @@ from pennon.jobs.audit.targets import CodeTally, Piece, Subject, View, answered_
 @dataclass(frozen=True)
 class InvertedAudit:
     scalar: bool = True
+    repeating: bool = True
 
     def inspect(self, pin: Pin, subject: Subject) -> tuple[npt.NDArray[np.integer[Any]], View]:
         metadata, partitions = _opened(pin, subject)

@@ -24,6 +24,7 @@ from pennon.wording import plural
 @dataclass(frozen=True)
 class VectorAudit:
     scalar: bool = False
+    repeating: bool = False
 
     def inspect(self, pin: Pin, subject: Subject) -> tuple[npt.NDArray[np.integer[Any]], View]:
         files = files_of(pin, subject)

@@ -1,7 +1,8 @@
 """The audit of zones: every live row must be in a zone whose summary allows its value.
 
 A row's fact is its address and whether it is NULL. The answer of the segment is found by looking up every row of the
-table in its zone: a row that queries would miss is left out, and whether it is NULL is taken from the segment.
+table in its zone: a row that queries would miss is left out, and whether it is NULL is taken from the segment, as
+pylance does, which believes old NULLs where Pennon does not.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class _Opened:
         order = np.argsort(starts, kind="stable")
         self._starts, self._stops = starts[order], (starts + lengths)[order]
         self._numbers = order if numbers is None else numbers[order]
-        self._nulls = self.segment.null_rows() if self.segment.has_null_map else None
+        self._nulls = self.segment.null_rows_of_pylance() if self.segment.has_null_map else None
 
     def zone_of(self, addresses: Addresses) -> npt.NDArray[np.intp]:
         """The number of each row's zone in the file; -1 if it has none."""
