@@ -46,7 +46,7 @@ check: $(STAMP) ## Lint, types and the tests that need neither Spark nor other p
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 2 types-aside tests-in-process; status=$$?; cat $(TYPES) 2>/dev/null; exit $$status
 
-test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): about twelve minutes
+test: java $(STAMP) ## Lint, types and tests (ARGS="-k lookup" goes to pytest): nine minutes or more
 	@$(MAKE) --no-print-directory ruff
 	@$(MAKE) --no-print-directory -j 3 types-aside tests-all; status=$$?; cat $(TYPES) 2>/dev/null; exit $$status
 
