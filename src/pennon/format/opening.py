@@ -7,10 +7,13 @@ handle of pylance is opened when rows are read.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pennon.deferred import deferred
 from pennon.errors import DamagedTable, InvalidArgument, PennonError, TableNotFound
+from pennon.format.compiled_lance import number_of_version
 from pennon.format.failures import ARGUMENT, first_line, is_missing, store_failure
 from pennon.format.manifest import VERSIONS, Manifest, read_manifest
 from pennon.format.store import Location, open_store, translate_panics
@@ -39,15 +42,17 @@ def open_dataset(location: Location, version: int | None = None, manifest: bytes
 
     Raises TableNotFound only if the store answered that there is no table.
     """
-    try:
-        with translate_panics(f"the table at {location.shown}"):
-            return lance.LanceDataset(
-                location.uri, version, storage_options=location.storage_options, serialized_manifest=manifest
-            )
-    except PennonError:
-        raise
-    except (ValueError, OSError, RuntimeError) as error:
-        raise _not_opened(location, version, error) from error
+    with _opening(location, version):
+        return lance.LanceDataset(
+            location.uri, version, storage_options=location.storage_options, serialized_manifest=manifest
+        )
+
+
+def find_version(location: Location, version: int | None = None) -> int | None:
+    """The number of a version that is there, by default the newest, without a handle of pylance; None in a process that
+    has imported pylance, where a handle costs no more. Errors are those of `open_dataset`."""
+    with _opening(location, version):
+        return number_of_version(location.uri, version, location.storage_options)
 
 
 def newest_version(location: Location, dataset: lance.LanceDataset) -> int:
@@ -61,6 +66,17 @@ def newest_version(location: Location, dataset: lance.LanceDataset) -> int:
         if is_missing(error):
             raise _not_opened(location, None, error) from error
         raise
+
+
+@contextmanager
+def _opening(location: Location, version: int | None) -> Generator[None]:
+    try:
+        with translate_panics(f"the table at {location.shown}"):
+            yield
+    except PennonError:
+        raise
+    except (ValueError, OSError, RuntimeError) as error:
+        raise _not_opened(location, version, error) from error
 
 
 def _not_opened(location: Location, version: int | None, error: Exception) -> PennonError:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pennon.format.failures import answering
 from pennon.format.manifest import manifest_paths, read_manifest
-from pennon.format.opening import newest_version, open_dataset, read_local_manifest
+from pennon.format.opening import find_version, newest_version, open_dataset, read_local_manifest
 from pennon.format.rows import RowReader
 from pennon.format.schema import Column, Columns
 from pennon.format.store import Location, open_store
@@ -28,7 +28,12 @@ class Snapshot(RowReader):
     def open(cls, location: Location, version: int | None = None) -> Snapshot:
         """Raises TableNotFound only if the store answered that there is no table."""
         manifest = read_local_manifest(location, version)
-        return cls.of(location, open_dataset(location, version)) if manifest is None else cls(location, manifest)
+        if manifest is not None:
+            return cls(location, manifest)
+        found = find_version(location, version)
+        if found is not None:
+            return cls(location, read_manifest(open_store(location), found))
+        return cls.of(location, open_dataset(location, version))
 
     @classmethod
     def of(cls, location: Location, dataset: lance.LanceDataset) -> Snapshot:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote, urlparse
 
-from pennon.deferred import deferred
 from pennon.errors import DamagedFile, DamagedTable, InvalidArgument, PennonError
+from pennon.format.compiled_lance import file_session
 from pennon.format.disk_cache import DiskCache, disk_cache
 from pennon.format.failures import answering, first_line, store_failure
 from pennon.format.footer import FileEnd, check_footer
@@ -23,8 +23,6 @@ from pennon.secrets import redact_address, redact_exception, register_secrets
 
 if TYPE_CHECKING:
     from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
-else:
-    LanceFileSession = deferred("lance.file", "LanceFileSession")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -126,7 +124,7 @@ class Store:
     def _session(self) -> LanceFileSession:
         """pylance's connection. Few rows of a table on this machine are found without it."""
         with answering(self.location.shown):
-            return LanceFileSession(self.location.uri, storage_options=self.location.storage_options)
+            return file_session(self.location.uri, self.location.storage_options)
 
     @_in_any_table
     def describe(self, path: str) -> str:
