@@ -29,6 +29,11 @@ def clustered(rows: int, seed: int = 0) -> Floats:
     return (centers[rng.integers(0, 300, rows)] + 0.4 * rng.normal(size=(rows, DIM))).astype(np.float32)
 
 
+@pytest.fixture(autouse=True)
+def _few_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest_module, "WALKED_CENTROIDS", CENTROIDS)
+
+
 @pytest.fixture(scope="module")
 def vectors() -> Floats:
     return clustered(ROWS)

@@ -244,14 +244,18 @@ def test_centroids_found_in_groups_are_a_good_start(spherical: bool) -> None:
 
 @pytest.mark.parametrize("spherical", [False, True])
 @pytest.mark.parametrize("points", [blobs(16384, 24, 500), gaussian(16384, 24)], ids=["blobs", "no clusters"])
-def test_training_by_groups_reaches_the_loss_of_training_without(points: Floats, spherical: bool) -> None:
+def test_training_by_groups_reaches_the_loss_of_training_without(
+    points: Floats, spherical: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest_module, "WALKED_CENTROIDS", 512)
     trained = loss_of(points, train_kmeans(points, 512, spherical=spherical).centroids, spherical)
     found = train_many(points, 512, spherical=spherical)
     assert loss_of(points, found.centroids, spherical) <= 1.02 * trained
 
 
 @pytest.mark.usefixtures("_threads")
-def test_training_by_groups_gives_equal_bits_with_any_number_of_threads() -> None:
+def test_training_by_groups_gives_equal_bits_with_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest_module, "WALKED_CENTROIDS", 512)
     points = blobs(20_000, 32, 500)
     faiss.omp_set_num_threads(1)
     first, second = train_many(points, 600, seed=5), train_many(points, 600, seed=6)
@@ -311,8 +315,22 @@ def test_pieces_that_share_groups_add_up(spherical: bool, monkeypatch: pytest.Mo
     np.testing.assert_allclose(sum(piece.loss for piece, _ in pieces), whole.loss, rtol=1e-6)
 
 
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_any_number_of_threads_adds_up_the_same(threads: int) -> None:
+    rows = points_module.prepared(gaussian(60_000, 20), np.zeros(20), False)
+    ids, distances = nearest_centroids(rows, rows[:5, :20].copy(), False)
+    assert rows.size >= partials_module.MUCH_ADDED
+    alone, shared = summed(rows, ids, distances, 5), summed(rows, ids, distances, 5, threads)
+    np.testing.assert_array_equal(alone.sums, shared.sums)
+    expected = [rows[ids == number, :20].sum(axis=0, dtype=np.float64) for number in range(5)]
+    np.testing.assert_allclose(shared.sums, expected, rtol=1e-12, atol=1e-9)
+
+
 @pytest.mark.parametrize("spherical", [False, True])
-def test_passes_walk_from_the_nearest_centroids_of_the_pass_before(spherical: bool) -> None:
+def test_passes_walk_from_the_nearest_centroids_of_the_pass_before(
+    spherical: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest_module, "WALKED_CENTROIDS", 512)
     points = blobs(12_000, 24, 300)
     start = hierarchical_start(points, 600, spherical=spherical)
     found, ids = Assigning.of(start, spherical=spherical).partials(points)

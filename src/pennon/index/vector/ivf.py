@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.assignment.all_centroids import AllCentroids
 from pennon.index.vector.assignment.many_centroids import MANY_CENTROIDS, ManyCentroids
 from pennon.index.vector.assignment.neighborhood import BLOCK_ROWS
 from pennon.index.vector.files.tensor import from_tensor, to_tensor
@@ -26,8 +27,10 @@ from pennon.index.vector.kmeans.training import train_kmeans
 from pennon.index.vector.metric import Metric, squared_lengths
 from pennon.index.vector.vectors import Floats, Mask, Positions, Vectors
 
-# Vectors compared with all centroids at once: the scores stay in the processor's caches.
-ASSIGNED_ROWS = 384
+# With fewer vectors, groups of centroids cost more than they save.
+GROUPED_ROWS = 384
+# Items of vectors that are made float32 at once: 16 MiB.
+CONVERTED_ITEMS = 1 << 22
 
 PartitionIds = npt.NDArray[np.integer[Any]]
 
@@ -78,15 +81,19 @@ class Ivf(Model):
         """The partition of each vector, and its distance to the centroid on the scale of `loss`. Among many partitions,
         about one vector in a thousand gets one that is only almost the nearest."""
         many = self.num_partitions >= MANY_CENTROIDS and self.metric is not Metric.HAMMING
-        if many and len(vectors) >= ASSIGNED_ROWS:
+        if many and len(vectors) >= GROUPED_ROWS:
             return self._assign_to_many(vectors)
         ids, distances = np.empty(len(vectors), dtype=np.uint32), np.empty(len(vectors), dtype=np.float32)
-        scores = np.empty((min(ASSIGNED_ROWS, len(vectors)), self.num_partitions), dtype=np.float32)
-        for start in range(0, len(vectors), ASSIGNED_ROWS):
-            rows = slice(start, start + ASSIGNED_ROWS)
-            found, rest = self._scores(vectors[rows], scores)
-            ids[rows] = nearest = found.argmin(axis=1)
-            distances[rows] = found.reshape(-1).take(np.arange(0, found.size, self.num_partitions) + nearest) + rest
+        step = max(1, CONVERTED_ITEMS // len(self._factors))
+        for start in range(0, len(vectors), step):
+            rows = slice(start, start + step)
+            if vectors.dtype == np.float32:
+                points, middle = vectors[rows], self._middle
+            else:
+                points, middle = self._seen(self.metric.points(vectors[rows])), None
+            found = self._all.nearest(points, middle, work=len(vectors) * self._factors.size)
+            ids[rows] = found.ids
+            distances[rows] = found.scores + (found.lengths if self.metric.by_l2 else np.float32(1))
         return ids, np.maximum(distances, 0, out=distances) if self.metric.by_l2 else distances
 
     def _assign_to_many(self, vectors: Vectors) -> tuple[npt.NDArray[np.uint32], Floats]:
@@ -119,7 +126,7 @@ class Ivf(Model):
 
     @cached_property
     def _middle(self) -> Vectors:
-        if self.metric is Metric.HAMMING:
+        if self.metric in (Metric.HAMMING, Metric.DOT):
             return np.zeros(self._points.shape[1])
         finite = self.centroids[self._finite]
         return finite.astype(np.float64).sum(axis=0) / max(len(finite), 1)
@@ -144,6 +151,10 @@ class Ivf(Model):
         return factors
 
     @cached_property
+    def _all(self) -> AllCentroids:
+        return AllCentroids(self._factors)
+
+    @cached_property
     def _many(self) -> ManyCentroids:
         """Of equal models of a process, those of a driver and of its tasks, one computes it."""
         with _COMPUTING:
@@ -164,10 +175,10 @@ class Ivf(Model):
         np.subtract(vectors, self._middle.astype(wide), dtype=wide, out=points[:, :-1], casting="same_kind")
         return points
 
-    def _scores(self, vectors: Vectors, out: Floats | None = None) -> tuple[Floats, Floats]:
+    def _scores(self, vectors: Vectors) -> tuple[Floats, Floats]:
         """Scores that order the centroids for each vector, and the term to add to get distances."""
         points = self._seen(self.metric.points(vectors))
-        return np.matmul(points, self._factors, out=None if out is None else out[: len(points)]), self._rest(points)
+        return points @ self._factors, self._rest(points)
 
     def _rest(self, points: Floats) -> Floats:
         """What scores lack to be distances: the part that depends on the vector alone."""

@@ -24,7 +24,7 @@ from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.vectors import Floats, Positions
 
 # With fewer centroids, products with all of them are faster.
-MANY_CENTROIDS = 4096
+MANY_CENTROIDS = 8192
 # A vector is compared with its nearest groups, and then with those that are farther than the nearest one by at most
 # this many times the distance of the best centroid so far.
 FIRST_GROUPS, MOST_GROUPS = 4, 48

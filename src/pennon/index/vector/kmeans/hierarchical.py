@@ -45,7 +45,7 @@ def train_many(points: Vectors, k: int, *, spherical: bool = False, max_iters: i
     with one_thread():
         # A walk from a centroid of another group would end too early.
         nearest, distances = nearest_centroids(rows, centroids, spherical, threads)
-        found = summed(rows, nearest, distances, k)
+        found = summed(rows, nearest, distances, k, threads)
         known = nearest, distances
         centroids, known = with_split_centroids(rows, centroids, found, known, spherical, threads, rng)
         (centroids, loss, iterations), _, _ = passes(

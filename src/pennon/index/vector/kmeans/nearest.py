@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
+from pennon.index.vector.assignment.all_centroids import AllCentroids
 from pennon.index.vector.assignment.balanced_groups import balanced_groups
 from pennon.index.vector.assignment.many_centroids import MANY_CENTROIDS, ManyCentroids
 from pennon.index.vector.assignment.neighborhood import COMPARED_CENTROIDS, Neighborhood
-from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.vectors import Floats, Positions
-
-# Rows of a product, few enough for its distances to stay in the processor's caches, and the maximum of its distances:
-# 32 MiB. From this many multiplications on, several threads share the rows.
-PRODUCT_ROWS = 384
-DISTANCES = 1 << 23
-SHARED_PRODUCT = 1 << 28
 
 # Up to this many dimensions, points are always compared with all centroids.
 FEW_DIMENSIONS = 16
 
 # From this many centroids on, points are compared only with the neighbors of their centroid of the pass before.
-WALKED_CENTROIDS = 512
+WALKED_CENTROIDS = 1024
 
 
 def walked(centroids: Floats) -> bool:
@@ -51,8 +43,7 @@ def nearest_centroids(
         many = groups or ManyCentroids.of(centroids, by_l2=not spherical, threads=threads)
         ids, nearest = many.nearest(rows[:, : dim + 1], threads)
     else:
-        ids, nearest = _among_all(rows, centroids, spherical, threads)
-        return ids, np.maximum(nearest, 0, out=nearest)
+        ids, nearest, _ = AllCentroids.of(centroids, by_l2=not spherical).nearest(rows, threads=threads)
     nearest += rows[:, dim + 1]
     return ids, np.maximum(nearest, 0, out=nearest)
 
@@ -62,28 +53,3 @@ def neighborhood_of(centroids: Floats, spherical: bool, threads: int = 1) -> Nei
     many = len(centroids) > COMPARED_CENTROIDS
     groups = balanced_groups(centroids, round(len(centroids) ** 0.5 / 4)) if many else ()
     return Neighborhood.of(centroids, by_l2=not spherical, groups=groups, threads=threads)
-
-
-def _among_all(rows: Floats, centroids: Floats, spherical: bool, threads: int) -> tuple[Positions, Floats]:
-    k, dim = centroids.shape
-    factors = np.ones((dim + 2, k), dtype=np.float32)
-    factors[:dim] = centroids.T * np.float32(-1 if spherical else -2)
-    factors[dim] = 0 if spherical else squared_lengths(centroids)
-    ids, nearest = np.empty(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
-    step = max(min(PRODUCT_ROWS, DISTANCES // k), 1)
-
-    def compare(starts: range) -> None:
-        distances = np.empty((min(step, len(rows)), k), dtype=np.float32)
-        for start in starts:
-            cut, found = slice(start, start + step), distances[: len(rows) - start]
-            np.matmul(rows[cut], factors, out=found)
-            ids[cut] = best = found.argmin(axis=1)
-            nearest[cut] = found.reshape(-1).take(np.arange(0, found.size, k) + best)
-
-    starts = range(0, len(rows), step)
-    if threads == 1 or len(rows) * factors.size < SHARED_PRODUCT:
-        compare(starts)
-    else:
-        with ThreadPoolExecutor(threads) as workers:
-            list(workers.map(compare, [starts[i::threads] for i in range(threads)]))
-    return ids, nearest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,13 +13,15 @@ from pennon.index.vector.assignment.many_centroids import MANY_CENTROIDS, ManyCe
 from pennon.index.vector.assignment.neighborhood import Neighborhood
 from pennon.index.vector.kmeans.nearest import (
     FEW_DIMENSIONS,
-    WALKED_CENTROIDS,
     nearest_centroids,
     neighborhood_of,
     walked,
 )
 from pennon.index.vector.kmeans.points import Doubles, directions, middle_of, prepared_blocks
 from pennon.index.vector.vectors import Floats, Positions, Vectors
+
+# Items of points from which on a kernel adds them up.
+MUCH_ADDED = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,11 +87,12 @@ class Assigning:
 
 def partials_of(rows: Floats, centroids: Floats, spherical: bool, threads: int = 1) -> Partials:
     """The partials of prepared points, relative to the middle like the centroids."""
-    return summed(rows, *nearest_centroids(rows, centroids, spherical, threads), len(centroids))
+    return summed(rows, *nearest_centroids(rows, centroids, spherical, threads), len(centroids), threads)
 
 
-def summed(rows: Floats, ids: Positions, distances: Floats, k: int) -> Partials:
-    """Sums over prepared points of which the nearest centroid and its distance are known."""
+def summed(rows: Floats, ids: Positions, distances: Floats, k: int, threads: int = 1) -> Partials:
+    """Sums over prepared points of which the nearest centroid and its distance are known; the same bits for any number
+    of threads."""
     dim = rows.shape[1] - 2
     counts = np.bincount(ids, minlength=k)
     sums = np.zeros((k, dim))
@@ -96,11 +100,17 @@ def summed(rows: Floats, ids: Positions, distances: Floats, k: int) -> Partials:
     if dim <= FEW_DIMENSIONS:
         for i, column in enumerate(rows[:, :dim].T.astype(np.float64, order="C")):
             sums[:, i] = totals(ids, column, k)
-    elif k >= WALKED_CENTROIDS:
-        # Kernels are compiled when they are imported; with as many centroids, walks need some too.
+    elif rows.size >= MUCH_ADDED:
+        # Kernels are compiled when they are imported; as many points are compared by some too.
         from pennon.index.vector.kmeans.kernels import add_up  # noqa: PLC0415
 
-        add_up(rows, ids, sums)
+        # Every thread has some of the centroids.
+        cuts = np.linspace(0, k, threads + 1).astype(np.int64).tolist()
+        if threads == 1:
+            add_up(rows, ids, 0, k, sums)
+        else:
+            with ThreadPoolExecutor(threads) as workers:
+                list(workers.map(lambda first, end: add_up(rows, ids, first, end, sums), cuts, cuts[1:]))
     else:
         order = np.argsort(ids.astype(np.min_scalar_type(k)), kind="stable")
         ends = np.cumsum(counts)

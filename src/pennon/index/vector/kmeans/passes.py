@@ -41,7 +41,7 @@ def passes(
     loss, iterations = np.inf, 0
     nearest, distances = known or nearest_centroids(rows, centroids, spherical, threads)
     while True:
-        found = summed(rows, nearest, distances, len(centroids))
+        found = summed(rows, nearest, distances, len(centroids), threads)
         iterations += 1
         done = iterations >= max_iters or loss - found.loss <= tolerance * found.loss
         loss = found.loss

@@ -68,10 +68,10 @@ def with_split_centroids(
         start[spares] = others[spares, (~np.isin(others[spares], spares)).argmax(axis=1)]
         many = len(centroids) > MANY_CENTROIDS
         ids, distances = nearest_centroids(rows, centroids, spherical, threads, start[ids] if many else None)
-        found = summed(rows, ids, distances, len(centroids))
+        found = summed(rows, ids, distances, len(centroids), threads)
         centroids = updated(centroids, found, spherical=spherical, seed=rng)
         ids, distances = nearest_centroids(rows, centroids, spherical, threads, ids if many else None)
-        found = summed(rows, ids, distances, len(centroids))
+        found = summed(rows, ids, distances, len(centroids), threads)
     return centroids, (ids, distances)
 
 

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pennon.format.pb import lance_pb2 as pb
+from pennon.index.vector.assignment.all_centroids import AllCentroids
 from pennon.index.vector.files.tensor import to_tensor
 from pennon.index.vector.hnsw.search import NodeVectors
 from pennon.index.vector.ivf import Ivf, PartitionIds
@@ -37,9 +38,6 @@ from pennon.index.vector.search.list_scanner import CodeList, MakeScanner, code_
 from pennon.index.vector.vectors import Codes, Floats, Mask, Positions, Vectors, list_type, row_chunks
 
 COLUMN = "__pq_code"
-
-# Rows compared with all codewords of a sub-space at once: the scores stay in the processor's caches.
-ENCODED_ROWS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +117,9 @@ class ProductQuantizer(QuantizerBase):
         return [pa.field(COLUMN, list_type(pa.uint8(), self.code_bytes))]
 
     def encode(self, vectors: Vectors, centroids: Vectors, partition_ids: PartitionIds) -> Columns:
-        codes = np.empty((len(vectors), self.code_bytes), dtype=np.uint8)
+        codes, work = np.empty((len(vectors), self.code_bytes), dtype=np.uint8), len(vectors) * self.codebook.size
         for rows in row_chunks(len(vectors), self.dim):
-            codes[rows] = self._codes(_targets(vectors[rows], self.metric, centroids, partition_ids[rows]))
+            codes[rows] = self._codes(_targets(vectors[rows], self.metric, centroids, partition_ids[rows]), work)
         return {COLUMN: codes}
 
     def pack(self, columns: Columns) -> Columns:
@@ -212,26 +210,16 @@ class ProductQuantizer(QuantizerBase):
     def book(self) -> ByteBook:
         return ByteBook.of(self.codebook)
 
-    def _codes(self, targets: Floats) -> Codes:
-        words, lengths = self._words
-        width, size = self.codebook.shape[2], self.codebook.shape[1]
+    def _codes(self, targets: Floats, work: int) -> Codes:
         codes = np.empty((len(targets), self.num_sub_vectors), dtype=np.uint8)
-        scores = np.empty((ENCODED_ROWS, size), dtype=np.float32)
-        for start in range(0, len(targets), ENCODED_ROWS):
-            rows = targets[start : start + ENCODED_ROWS]
-            found = scores[: len(rows)]
-            for i in range(self.num_sub_vectors):
-                # |x - w|² without |x|², which is the same for all codewords.
-                np.matmul(rows[:, i * width : (i + 1) * width], words[i], out=found)
-                found += lengths[i]
-                codes[start : start + len(rows), i] = found.argmin(axis=1)
+        for i, words in enumerate(self._words):
+            codes[:, i] = words.nearest(targets, first_item=i * words.dim, work=work).ids
         return codes if self.num_bits == 8 else codes[:, 0::2] | codes[:, 1::2] << np.uint8(4)
 
     @cached_property
-    def _words(self) -> tuple[Floats, Floats]:
-        """Codewords as columns, times -2, and their squared lengths."""
-        words = self.codebook.astype(np.float32)
-        return np.ascontiguousarray(words.transpose(0, 2, 1) * np.float32(-2)), np.einsum("mkd,mkd->mk", words, words)
+    def _words(self) -> tuple[AllCentroids, ...]:
+        """The codewords of each sub-space."""
+        return tuple(AllCentroids.of(words, by_l2=True) for words in self.codebook.astype(np.float32))
 
 
 @dataclass(frozen=True, eq=False)
