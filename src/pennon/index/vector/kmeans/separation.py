@@ -24,6 +24,8 @@ SPLIT_LOSS = 0.25
 SPLIT_CLUSTERS = 6
 SPLIT_POINTS = 2048
 SPLIT_ROUNDS = 16
+# Items of the points of a centroid from which on several are split at once.
+SHARED_ITEMS = 1 << 18
 # The nearest centroids of one that is taken away, one of which gets its points.
 NEAREST_OTHERS = 4
 
@@ -46,7 +48,9 @@ def with_split_centroids(
         if not len(suspects):
             break
         own = [_some_points(rows[ids == i], rng) for i in suspects]
-        with ThreadPoolExecutor(threads) as workers:
+        # Many short calls of numpy are slower in several threads.
+        shared = threads if sum(points.size for points in own) >= SHARED_ITEMS * len(own) else 1
+        with ThreadPoolExecutor(shared) as workers:
             pairs_of = list(workers.map(lambda points: _split_centroid(points, spherical), own))
         split = {i: pair for i, pair in zip(suspects.tolist(), pairs_of, strict=True) if pair is not None}
         if not split:
@@ -89,9 +93,9 @@ def _split_centroid(rows: Floats, spherical: bool) -> Vectors | None:
     before = distances.sum(dtype=np.float64)
     # Add one centroid at a time, at the farthest point.
     centroids = as_centroids(points[distances.argmax()][None], spherical)
+    distances = nearest_centroids(rows, centroids, spherical)[1]
     for count in range(2, min(SPLIT_CLUSTERS, len(rows)) + 1):
-        farthest = points[nearest_centroids(rows, centroids, spherical)[1].argmax()][None]
-        centroids = np.concatenate([centroids, as_centroids(farthest, spherical)])
+        centroids = np.concatenate([centroids, as_centroids(points[distances.argmax()][None], spherical)])
         for _ in range(2):
             centroids = updated(centroids, partials_of(rows, centroids, spherical), spherical=spherical, refill=np.inf)
         ids, distances = nearest_centroids(rows, centroids, spherical)
