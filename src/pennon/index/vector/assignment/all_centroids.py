@@ -65,7 +65,9 @@ class AllCentroids:
         scores, lengths = np.empty((2, len(vectors)), dtype=np.float32)
         found = Nearest(np.empty(len(vectors), dtype=np.int64), scores, lengths)
         own = np.zeros(self.dim, np.float32) if middle is None else middle.astype(np.float32)
-        compare = self._by_kernel if work >= MUCH_WORK else self._by_numpy
+        compare = self._by_numpy
+        if work >= MUCH_WORK:
+            compare, vectors = self._by_kernel, np.ascontiguousarray(vectors)
         if threads == 1 or work < SHARED_WORK:
             compare(vectors, first_item, own, range(len(vectors)), found)
         else:
@@ -93,18 +95,22 @@ class AllCentroids:
         # Imported here: queries rank centroids too, and need no kernels.
         from pennon.index.vector.assignment.lowest_kernels import lowest_scores  # noqa: PLC0415
 
-        given = np.ascontiguousarray(vectors), first_item, rows.start, rows.stop, middle
-        lowest_scores(*given, *self._panels, *found)
+        lowest_scores(vectors, first_item, rows.start, rows.stop, middle, *self._panels, *found)
 
     @cached_property
     def _panels(self) -> tuple[Any, Floats]:
-        """The items of the columns, panel by panel and in a panel item by item, and the terms."""
-        from pennon.index.vector.assignment.lowest_kernels import COLUMNS  # noqa: PLC0415
+        return in_panels(self.columns)
 
-        dim, k = self.dim, self.columns.shape[1]
-        count = -(-k // COLUMNS)
-        wide = np.zeros((dim + 1, count * COLUMNS), dtype=np.float32)
-        wide[-1] = np.inf
-        wide[:, :k] = self.columns
-        items = wide[:-1].reshape(dim, count, COLUMNS).transpose(1, 0, 2)
-        return np.ascontiguousarray(items), wide[-1].copy()
+
+def in_panels(columns: Floats) -> tuple[Any, Floats]:
+    """Columns in the form of the kernel, the last panel filled up: their items, panel by panel and in a panel item by
+    item, and their terms."""
+    from pennon.index.vector.assignment.lowest_kernels import COLUMNS  # noqa: PLC0415
+
+    dim, k = len(columns) - 1, columns.shape[1]
+    count = -(-k // COLUMNS)
+    wide = np.zeros((dim + 1, count * COLUMNS), dtype=np.float32)
+    wide[-1] = np.inf
+    wide[:, :k] = columns
+    items = wide[:-1].reshape(dim, count, COLUMNS).transpose(1, 0, 2)
+    return np.ascontiguousarray(items), wide[-1].copy()

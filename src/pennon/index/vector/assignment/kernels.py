@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba.types import float32, int32, int64, void
+from numba.types import float32, int32, void
 
-from pennon.index.arrays import Float32s, Int, Int32s, Int64s
+from pennon.index.arrays import Float32s, Int32s, Int64s
 from pennon.index.compiled import GIVEN_F32, GIVEN_I32, GIVEN_I64, MADE_I32, MADE_I64, compiled, given
 
 # Sums of products may be added in any order, several at once.
 SUMS = frozenset({"reassoc", "contract", "nsz", "arcp", "nnan"})
 LOWEST = frozenset({"nnan", "nsz"})
+LANES = 32
 MADE_F32_ROWS, MADE_I32_ROWS = float32[:, ::1], int32[:, ::1]
 
 
@@ -33,80 +34,67 @@ def fill_groups(order: Int32s, choices: Int32s, left: Int64s, groups: Int32s) ->
         groups[point] = chosen
 
 
-@compiled(void(given(float32, 2), GIVEN_F32, float32, MADE_F32_ROWS, MADE_I32_ROWS), fastmath=LOWEST)
-def near_groups(scores: Float32s, rests: Float32s, slack: np.float32, lowest: Float32s, groups: Int32s) -> None:
-    """Per row the groups with the lowest scores, ascending: those whose distance, the score plus the rest of the row,
-    is at most 1 + slack times the lowest, as far as the lists are long. Infinite scores follow the last one."""
-    most = lowest.shape[1]
+@compiled(void(given(float32, 2), GIVEN_F32, given(int32, 2), MADE_F32_ROWS, MADE_I32_ROWS), fastmath=LOWEST)
+def near_groups(scores: Float32s, limits: Float32s, known: Int32s, lowest: Float32s, groups: Int32s) -> None:
+    """Per row the groups with the lowest scores up to its limit, ascending and as far as the lists are long, without
+    the known ones of the row. Infinite scores follow the last one."""
+    most, count = lowest.shape[1], scores.shape[1]
+    whole = count - count % LANES
+    lanes = np.empty(LANES, dtype=np.float32)
     for row in range(len(scores)):
-        first = scores[row, 0]
-        for group in range(1, scores.shape[1]):
-            first = min(first, scores[row, group])
-        limit = first + slack * max(first + rests[row], np.float32(0))
-        held = 0
-        for group in range(scores.shape[1]):
-            score = scores[row, group]
-            if score > limit or (held == most and not score < lowest[row, held - 1]):
+        # The groups of a lane are looked at only if the lowest of them is low enough.
+        lanes[:] = np.inf
+        for start in range(0, whole, LANES):
+            for lane in range(LANES):
+                lanes[lane] = min(lanes[lane], scores[row, start + lane])
+        for lane in range(count - whole):
+            lanes[lane] = min(lanes[lane], scores[row, whole + lane])
+        limit, held = limits[row], 0
+        for lane in range(LANES):
+            if lanes[lane] > limit or (held == most and not lanes[lane] < lowest[row, held - 1]):
                 continue
-            at = held if held < most else most - 1
-            while at > 0 and lowest[row, at - 1] > score:
-                lowest[row, at] = lowest[row, at - 1]
-                groups[row, at] = groups[row, at - 1]
-                at -= 1
-            lowest[row, at] = score
-            groups[row, at] = group
-            held = min(held + 1, most)
+            for group in range(lane, count, LANES):
+                score = scores[row, group]
+                if score > limit or (held == most and not score < lowest[row, held - 1]):
+                    continue
+                is_known = False
+                for at in range(known.shape[1]):
+                    is_known |= known[row, at] == group
+                if is_known:
+                    continue
+                at = held if held < most else most - 1
+                while at > 0 and lowest[row, at - 1] > score:
+                    lowest[row, at] = lowest[row, at - 1]
+                    groups[row, at] = groups[row, at - 1]
+                    at -= 1
+                lowest[row, at] = score
+                groups[row, at] = group
+                held = min(held + 1, most)
         for at in range(held, most):
             lowest[row, at] = np.inf
+            groups[row, at] = -1
 
 
-@compiled(int64(given(float32, 2), given(int32, 2), GIVEN_F32, int64, int64, MADE_I64, MADE_I64))
-def deal_out(
-    lowest: Float32s, groups: Int32s, limits: Float32s, first: Int, end: Int, starts: Int64s, rows: Int64s
-) -> int:
-    """The pairs of a row and its groups number `first` to `end` with scores up to the limit of the row, by group: the
-    rows of group g are rows[starts[g]:starts[g + 1]], ascending. Returns the number of pairs."""
+@compiled(void(given(int32, 2), MADE_I64, MADE_I64))
+def deal_out(groups: Int32s, starts: Int64s, rows: Int64s) -> None:
+    """The pairs of a row and a group of its list, which ends with -1, by group: the rows of group g are
+    rows[starts[g]:starts[g + 1]], ascending."""
     starts[:] = 0
-    for row in range(len(limits)):
-        for at in range(first, end):
-            if not lowest[row, at] <= limits[row]:
+    for row in range(len(groups)):
+        for at in range(groups.shape[1]):
+            if groups[row, at] < 0:
                 break
             starts[groups[row, at] + 1] += 1
     for group in range(len(starts) - 1):
         starts[group + 1] += starts[group]
     ends = starts[:-1].copy()
-    for row in range(len(limits)):
-        for at in range(first, end):
-            if not lowest[row, at] <= limits[row]:
-                break
+    for row in range(len(groups)):
+        for at in range(groups.shape[1]):
             group = groups[row, at]
+            if group < 0:
+                break
             rows[ends[group]] = row
             ends[group] += 1
-    return starts[-1]
-
-
-@compiled(void(given(float32, 2), GIVEN_I64, GIVEN_I64, MADE_F32_ROWS, MADE_I32_ROWS), fastmath=LOWEST)
-def keep_lowest(scores: Float32s, rows: Int64s, members: Int64s, best: Float32s, ids: Int32s) -> None:
-    """Score j of line i is that of row rows[i] and centroid members[j]. The lowest of each line is added to those of
-    the row, ascending."""
-    width, most = len(members), best.shape[1]
-    for line in range(len(rows)):
-        lowest = scores[line, 0]
-        for at in range(1, width):
-            lowest = min(lowest, scores[line, at])
-        row = rows[line]
-        if not lowest < best[row, most - 1]:
-            continue
-        member = 0
-        while scores[line, member] != lowest:
-            member += 1
-        at = most - 1
-        while at > 0 and best[row, at - 1] > lowest:
-            best[row, at] = best[row, at - 1]
-            ids[row, at] = ids[row, at - 1]
-            at -= 1
-        best[row, at] = lowest
-        ids[row, at] = members[member]
 
 
 @compiled(

@@ -14,10 +14,10 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.types import Tuple, float32, int64, none, void
+from numba.types import Tuple, float32, int32, int64, none, void
 
-from pennon.index.arrays import Float32s, Int, Int64s
-from pennon.index.compiled import GIVEN_F32, MADE_F32, MADE_I64, compiled, given
+from pennon.index.arrays import Float32s, Int, Int32s, Int64s
+from pennon.index.compiled import GIVEN_F32, GIVEN_I64, MADE_F32, MADE_I64, compiled, given
 from pennon.index.memory import address_of
 from pennon.index.vector.vectors import Floats
 
@@ -114,6 +114,33 @@ def _lowest_lane(_: Any, lowest: Any, numbers: Any) -> Any:
     return Tuple((float32, int64))(int64, int64), generate
 
 
+@compiled(inline=True)
+def _compare_block(
+    block: Int,
+    tiles: Int,
+    items: Int,
+    panels: Int,
+    terms: Int,
+    first: Int,
+    end: Int,
+    lowest: Int,
+    numbers: Int,
+) -> None:
+    """Offers the columns of the panels from `first` to `end` to the rows of tiles. All arrays are given by address."""
+    for panel in range(first, end):
+        for tile in range(tiles):
+            _compare_tile(
+                block + tile * ROWS * items * 4,
+                items,
+                panels + panel * items * COLUMNS * 4,
+                terms + panel * COLUMNS * 4,
+                items,
+                lowest + tile * ROWS * LANES * 4,
+                numbers + tile * ROWS * LANES * 4,
+                panel * COLUMNS,
+            )
+
+
 @compiled(
     none(given(float32, 2), int64, int64, int64, GIVEN_F32, given(float32, 3), GIVEN_F32, MADE_I64, MADE_F32, MADE_F32),
     fastmath=SUMS,
@@ -149,21 +176,91 @@ def lowest_scores(
             lengths[begin + row] = length
         lowest[: tiles * ROWS * LANES] = np.inf
         numbers[: tiles * ROWS * LANES] = 0
-        for panel in range(len(panels)):
-            for tile in range(tiles):
-                _compare_tile(
-                    address_of(block) + tile * ROWS * items * 4,
-                    items,
-                    address_of(panels) + panel * items * COLUMNS * 4,
-                    address_of(terms) + panel * COLUMNS * 4,
-                    items,
-                    address_of(lowest) + tile * ROWS * LANES * 4,
-                    address_of(numbers) + tile * ROWS * LANES * 4,
-                    panel * COLUMNS,
-                )
+        _compare_block(
+            address_of(block),
+            tiles,
+            items,
+            address_of(panels),
+            address_of(terms),
+            0,
+            len(panels),
+            address_of(lowest),
+            address_of(numbers),
+        )
         for row in range(rows):
             score, number_ = _lowest_lane(address_of(lowest) + row * LANES * 4, address_of(numbers) + row * LANES * 4)
             scores[begin + row], ids[begin + row] = score, number_
+    # Arrays whose addresses are used must outlive them.
+    block[:1] = 0
+    lowest[:1] = 0
+    numbers[:1] = 0
+
+
+@compiled(
+    none(
+        given(float32, 2),
+        GIVEN_I64,
+        GIVEN_I64,
+        given(float32, 3),
+        GIVEN_F32,
+        GIVEN_I64,
+        GIVEN_I64,
+        float32[:, ::1],
+        int32[:, ::1],
+    ),
+    fastmath=SUMS,
+)
+def lowest_of_groups(
+    points: Floats,
+    starts: Int64s,
+    rows: Int64s,
+    panels: Any,
+    terms: Float32s,
+    first_panels: Int64s,
+    members: Int64s,
+    best: Float32s,
+    ids: Int32s,
+) -> None:
+    """Compares the rows rows[starts[g]:starts[g + 1]] with the columns of group g, which are in the panels from
+    first_panels[g] to first_panels[g + 1] and have the ids `members`. The lowest score is added to those of the row,
+    ascending, with its id."""
+    items, last = panels.shape[1], best.shape[1] - 1
+    most = max(1, BLOCK_ITEMS // max(1, items) // ROWS) * ROWS
+    block = np.zeros(most * items, np.float32)
+    lowest, numbers = np.empty(most * LANES, np.float32), np.empty(most * LANES, np.int32)
+    for group in range(len(starts) - 1):
+        for begin in range(starts[group], starts[group + 1], most):
+            count = min(most, starts[group + 1] - begin)
+            tiles = (count + ROWS - 1) // ROWS
+            for line in range(count):
+                row = rows[begin + line]
+                for item in range(items):
+                    block[line * items + item] = points[row, item]
+            lowest[: tiles * ROWS * LANES] = np.inf
+            numbers[: tiles * ROWS * LANES] = 0
+            _compare_block(
+                address_of(block),
+                tiles,
+                items,
+                address_of(panels),
+                address_of(terms),
+                first_panels[group],
+                first_panels[group + 1],
+                address_of(lowest),
+                address_of(numbers),
+            )
+            for line in range(count):
+                score, number = _lowest_lane(
+                    address_of(lowest) + line * LANES * 4, address_of(numbers) + line * LANES * 4
+                )
+                row = rows[begin + line]
+                if not score < best[row, last]:
+                    continue
+                at = last
+                while at > 0 and best[row, at - 1] > score:
+                    best[row, at], ids[row, at] = best[row, at - 1], ids[row, at - 1]
+                    at -= 1
+                best[row, at], ids[row, at] = score, members[number]
     # Arrays whose addresses are used must outlive them.
     block[:1] = 0
     lowest[:1] = 0
