@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pennon.index.vector import ivf as ivf_module
-from pennon.index.vector.assignment import neighborhood
+from pennon.index.vector.assignment import many_centroids, neighborhood
+from pennon.index.vector.assignment.all_centroids import AllCentroids
 from pennon.index.vector.assignment.balanced_groups import balanced_groups
 from pennon.index.vector.assignment.many_centroids import ManyCentroids
 from pennon.index.vector.assignment.neighborhood import Neighborhood
@@ -93,6 +94,23 @@ def test_points_of_a_centroid_that_is_taken_away_find_another(monkeypatch: pytes
     before = train_many(points, CENTROIDS).loss
     monkeypatch.setattr(separation, "MANY_CENTROIDS", CENTROIDS - 1)
     assert train_many(points, CENTROIDS).loss <= 1.05 * before
+
+
+@pytest.mark.parametrize("by_l2", [True, False])
+def test_comparing_with_all_groups_is_exact(by_l2: bool, vectors: Floats, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLACK", "REACH"):
+        monkeypatch.setattr(many_centroids, name, np.float32(1e6))
+    monkeypatch.setattr(many_centroids, "MOST_GROUPS", CENTROIDS)
+    monkeypatch.setattr(many_centroids, "WALKS", 1)
+    centroids = vectors[:CENTROIDS].copy()
+    centroids[[0, 50]] = np.nan
+    points = np.concatenate([vectors[CENTROIDS:4000], np.ones((4000 - CENTROIDS, 1), dtype=np.float32)], axis=1)
+    compared = ManyCentroids.of(centroids, by_l2=by_l2)
+    monkeypatch.setattr(Neighborhood, "walk", lambda *_: None)
+    ids, scores = compared.nearest(points)
+    exact = AllCentroids.of(centroids, by_l2=by_l2).nearest(points)
+    np.testing.assert_array_equal(ids, exact.ids)
+    np.testing.assert_allclose(scores, exact.scores, rtol=1e-5, atol=1e-4)
 
 
 def test_groups_are_of_about_equal_size_and_hold_every_centroid_once(vectors: Floats) -> None:

@@ -2,9 +2,9 @@
 
 Centroids form groups of up to 48, or a quarter of the square root of their number. A vector is compared with the means
 of the groups, then with the members of those groups that are almost as near as the nearest. From the best of those it
-walks on to their neighbors, as long as one is nearer. On real vectors that finds the nearest centroid of 999 in 1,000; the
-others get one that is almost as near. In k-means, the walk starts from the centroid of the pass before, and is all that
-is needed. Groups and neighbors follow from the centroids alone: equal centroids give equal answers.
+walks on to their neighbors, as long as one is nearer. On real vectors that finds the nearest centroid of 999 in 1,000;
+the others get one that is almost as near. In k-means, the walk starts from the centroid of the pass before, and is all
+that is needed. Groups and neighbors follow from the centroids alone: equal centroids give equal answers.
 
 As in `ivf` and `kmeans`, scores are products of [x, 1] with columns [-2c, |c|²], or [-c, 0] by inner products.
 """
@@ -12,6 +12,7 @@ As in `ivf` and `kmeans`, scores are products of [x, 1] with columns [-2c, |c|²
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -82,9 +83,16 @@ class ManyCentroids:
         in_blocks(search, len(points), threads)
         return ids[:, 0].astype(np.int64), best[:, 0].copy()
 
+    @cached_property
+    def _longest(self) -> np.float32:
+        """The length of the longest centroid: about 1 if they are directions."""
+        lengths = squared_lengths(self.around.centroids)
+        return np.sqrt(lengths[np.isfinite(lengths)].max(initial=0))
+
     def _probe(self, points: Floats, ids: Int32s, best: Floats) -> None:
         rests = squared_lengths(points[:, :-1])
-        rests = rests if self.around.by_l2 else np.sqrt(rests)
+        # No inner product is larger than the product of the lengths.
+        rests = rests if self.around.by_l2 else np.sqrt(rests) * self._longest
         scores = points @ self.means
         nearest = scores.min(axis=1)
         slack = nearest + SLACK * np.maximum(nearest + rests, 0)
