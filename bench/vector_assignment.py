@@ -1,5 +1,5 @@
 """Assigning vectors to many partitions: `Ivf.assign` against products with all centroids, in CPU time of one thread,
-and the share of vectors that get the nearest partition."""
+and the share of vectors that get the nearest partition. Last, the partitions of a billion vectors of 768 dimensions."""
 
 from __future__ import annotations
 
@@ -13,36 +13,72 @@ from bench.timing import TURNS, Timing
 from bench.vectors import ROWS, Ids, Matrix, read_vectors, vector_table
 from pennon.index.threads import one_thread
 from pennon.index.vector.ivf import Ivf
+from pennon.index.vector.kmeans.hierarchical import hierarchical_start
 from pennon.index.vector.metric import Metric
 
 PARTITIONS = (8192, 16384)
 # Vectors that are assigned: enough for the order of the third decimal of the share, few enough for products.
-ASSIGNED = 65_536
+ASSIGNED, ASSIGNED_WIDE = 65_536, 16_384
+# The partitions of a billion vectors, and the vectors that they are trained on for each.
+MOST_PARTITIONS, WIDTH, TRAINED = 31_623, 768, 4
+CENTERS, RANK, NOISE = 2000, 64, np.float32(0.5)
 # Rows of a product, whose scores stay in the processor's caches.
 PRODUCT_ROWS = 384
-HEADER = ("partitions", "products, s", "Ivf.assign, s", "speed-up", "turns", "nearest partition")
+COLUMNS = ("products, s", "Ivf.assign, s", "speed-up", "vectors a second", "turns", "nearest partition")
 
 
 def vector_assignment(choice: Choice) -> None:
     rows, turns = choice.rows or ROWS, choice.turns or TURNS
     vectors = read_vectors(vector_table(rows))
     assigned = vectors[np.random.default_rng(2).permutation(rows)[:ASSIGNED]]
-    results = [_race(vectors, assigned, partitions, turns) for partitions in PARTITIONS if partitions * 8 <= rows]
+    results: list[tuple[object, ...]] = []
+    for partitions in PARTITIONS:
+        if partitions * 8 <= rows:
+            say(f"training {partitions:,} partitions")
+            ivf = Ivf.train(vectors, Metric.L2, partitions)
+            results.append((f"{partitions:,}", *_race(ivf, assigned, turns)))
+    wide: list[tuple[object, ...]] = []
+    for name, draw in {"clusters": _clustered, "no clusters": _unclustered}.items():
+        say(f"drawing {MOST_PARTITIONS:,} partitions of vectors with {name}")
+        drawn = draw(max(1, MOST_PARTITIONS * rows // ROWS) * TRAINED + ASSIGNED_WIDE)
+        ivf = Ivf(Metric.L2, hierarchical_start(drawn[ASSIGNED_WIDE:], len(drawn[ASSIGNED_WIDE:]) // TRAINED))
+        wide.append((name, *_race(ivf, drawn[:ASSIGNED_WIDE], turns)))
     report_grids(
         "vector-assignment",
-        f"Assigning {len(assigned):,} vectors of 128 float32 to many partitions, l2, CPU seconds of one thread",
-        [Grid(HEADER, results)],
-        note=f"Partitions are trained on {rows:,} clustered synthetic vectors, 2,000 centers. Products: float32 "
-        "products with all centroids and the lowest score of each row. The last column is the share of "
-        "the vectors that both assign to the same partition.",
+        "Assigning vectors to many partitions, l2, CPU seconds of one thread",
+        [
+            Grid(("partitions", *COLUMNS), results, f"{len(assigned):,} vectors of 128 float32"),
+            Grid(
+                ("vectors", *COLUMNS),
+                wide,
+                f"{ASSIGNED_WIDE:,} vectors of {WIDTH} float32, {MOST_PARTITIONS:,} partitions",
+            ),
+        ],
+        note=f"The partitions of 128 dimensions are trained on {rows:,} clustered synthetic vectors, 2,000 centers; "
+        f"those of {WIDTH} are first centroids, of {TRAINED} vectors each: around {CENTERS:,} centers, or {RANK} random "
+        "dimensions mapped to all. Products: float32 products with all centroids and the lowest score of each row. The "
+        "last column is the share of the vectors that both assign to the same partition.",
         packages=["faiss-cpu"],
         keep=choice.keep,
     )
 
 
-def _race(vectors: Matrix, assigned: Matrix, partitions: int, turns: int) -> tuple[object, ...]:
-    say(f"training {partitions:,} partitions")
-    ivf = Ivf.train(vectors, Metric.L2, partitions)
+def _clustered(rows: int) -> Matrix:
+    rng = np.random.default_rng(1)
+    vectors = rng.standard_normal((CENTERS, WIDTH), dtype=np.float32)[rng.integers(0, CENTERS, rows)]
+    vectors += NOISE * rng.standard_normal(vectors.shape, dtype=np.float32)
+    return vectors
+
+
+def _unclustered(rows: int) -> Matrix:
+    rng = np.random.default_rng(1)
+    mapped = rng.standard_normal((RANK, WIDTH), dtype=np.float32)
+    vectors = rng.standard_normal((rows, RANK), dtype=np.float32) @ mapped
+    vectors += NOISE * rng.standard_normal(vectors.shape, dtype=np.float32)
+    return vectors
+
+
+def _race(ivf: Ivf, assigned: Matrix, turns: int) -> tuple[object, ...]:
     factors = np.concatenate([-2 * ivf.centroids.T, (ivf.centroids**2).sum(axis=1)[None]])
     points = np.concatenate([assigned, np.ones((len(assigned), 1), dtype=np.float32)], axis=1)
     taken: dict[str, list[float]] = {"products": [], "assign": []}
@@ -56,10 +92,10 @@ def _race(vectors: Matrix, assigned: Matrix, partitions: int, turns: int) -> tup
             taken["assign"].append(seconds)
     products, assign = (Timing(tuple(seconds)) for seconds in taken.values())
     return (
-        f"{partitions:,}",
         f"{products:.2f}",
         f"{assign:.2f}",
         f"{products.over(assign):.1f}",
+        f"{round(len(assigned) / np.median(taken['assign']), -2):,.0f}",
         turns,
         f"{(found == nearest).mean():.5f}",
     )
