@@ -55,9 +55,9 @@ def vector_assignment(choice: Choice) -> None:
             ),
         ],
         note=f"The partitions of 128 dimensions are trained on {rows:,} clustered synthetic vectors, 2,000 centers; "
-        f"those of {WIDTH} are first centroids, of {TRAINED} vectors each: around {CENTERS:,} centers, or {RANK} random "
-        "dimensions mapped to all. Products: float32 products with all centroids and the lowest score of each row. The "
-        "last column is the share of the vectors that both assign to the same partition.",
+        f"those of {WIDTH} are first centroids, of {TRAINED} vectors each: around {CENTERS:,} centers, or {RANK} "
+        "random dimensions mapped to all. Products: float32 products with all centroids and the lowest score of each "
+        "row. The last column is the share of the vectors that both assign to the same partition.",
         packages=["faiss-cpu"],
         keep=choice.keep,
     )
