@@ -4,7 +4,7 @@ ARGS ?=
 BENCH ?=
 # Processes that tests run in, for two cores: some tests wait for a JVM, a store or another process. Each has a Spark
 # session of its own and takes up to 4 GiB.
-JOBS ?= 3
+JOBS ?= $(shell awk '/MemTotal/ { gib = $$2 / 1048576 } END { print (gib > 20) ? 4 : 3 }' /proc/meminfo 2>/dev/null || echo 3)
 
 # Where the environment forbids compiled modules, each of the many interpreters of a run compiles pandas and PySpark again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -65,6 +65,8 @@ tests-in-process: kernels
 tests-all: kernels classes
 	@$(IN_MEMORY) $(PYTEST) --timeout=600 $(ARGS)
 
+# Some of them take more memory.
+test-heavy: JOBS = 3
 test-heavy: java $(STAMP) ## Only the tests that take minutes or gigabytes
 	@$(BIN)/python -m pytest -m heavy -n $(JOBS) --dist load --timeout=3600 $(ARGS)
 
