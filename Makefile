@@ -4,7 +4,7 @@ ARGS ?=
 BENCH ?=
 # Processes that tests run in, for two cores: some tests wait for a JVM, a store or another process. Each has a Spark
 # session of its own and takes up to 4 GiB.
-JOBS ?= $(shell awk '/MemTotal/ { gib = $$2 / 1048576 } END { print (gib > 20) ? 4 : 3 }' /proc/meminfo 2>/dev/null || echo 3)
+JOBS ?= $(or $(shell awk '/MemTotal/ { print ($$2 > 20 * 1048576) ? 4 : 3 }' /proc/meminfo 2>/dev/null),3)
 
 # Where the environment forbids compiled modules, each of the many interpreters of a run compiles pandas and PySpark again.
 export PYTHONDONTWRITEBYTECODE :=

@@ -2,7 +2,7 @@
 
 Scores are products of [x, 1] with columns [-2c, |c|²], or [-c, 0] by inner products: distances without the part that
 depends only on x. numpy writes them to memory, and is as fast as its BLAS on this processor; our kernel keeps them in
-registers, and is as fast everywhere. It has to be compiled or loaded first, so little work is left to numpy.
+registers, and is as fast everywhere. It has to be compiled or loaded first, so numpy does what is little work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from pennon.index.vector.assignment.neighborhood import columns_of
 from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.vectors import Floats, Positions, Vectors
 
@@ -100,6 +99,14 @@ class AllCentroids:
     @cached_property
     def _panels(self) -> tuple[Any, Floats]:
         return in_panels(self.columns)
+
+
+def columns_of(centroids: Floats, by_l2: bool) -> Floats:
+    """Columns [-2c, |c|²], or [-c, 0] by inner products: the products of [x, 1] with them are scores."""
+    columns = np.empty((centroids.shape[1] + 1, len(centroids)), dtype=np.float32)
+    columns[:-1] = centroids.T * np.float32(-2 if by_l2 else -1)
+    columns[-1] = squared_lengths(centroids) if by_l2 else 0
+    return columns
 
 
 def in_panels(columns: Floats) -> tuple[Any, Floats]:

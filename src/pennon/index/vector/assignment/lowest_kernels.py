@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 from numba.types import Tuple, float32, int32, int64, none, void
 
@@ -21,10 +21,10 @@ from pennon.index.compiled import GIVEN_F32, GIVEN_I64, MADE_F32, MADE_I64, comp
 from pennon.index.memory import address_of
 from pennon.index.vector.vectors import Floats
 
-_FEATURES = llvm.get_host_cpu_features()
+_FEATURES = get_host_cpu_features().split(",")
 # Floats of a register, and registers of a row of a tile. With the columns and one number of a row, 6 rows take as many
 # registers as there are: 32 with AVX-512, 16 without.
-LANES, WIDTH = (16, 4) if _FEATURES.get("avx512f") else (8, 2) if _FEATURES.get("avx") else (4, 2)
+LANES, WIDTH = (16, 4) if "+avx512f" in _FEATURES else (8, 2) if "+avx" in _FEATURES else (4, 2)
 ROWS, COLUMNS = 6, LANES * WIDTH
 # Numbers of the rows that are compared with one panel after another, so that they stay in a cache.
 BLOCK_ITEMS = 24_576
@@ -116,27 +116,30 @@ def _lowest_lane(_: Any, lowest: Any, numbers: Any) -> Any:
 
 @compiled(inline=True)
 def _compare_block(
-    block: Int,
-    tiles: Int,
-    items: Int,
-    panels: Int,
-    terms: Int,
+    block: Float32s,
+    rows: Int,
+    panels: Any,
+    terms: Float32s,
     first: Int,
     end: Int,
-    lowest: Int,
-    numbers: Int,
+    lowest: Float32s,
+    numbers: Int32s,
 ) -> None:
-    """Offers the columns of the panels from `first` to `end` to the rows of tiles. All arrays are given by address."""
+    """Leaves in the lanes of the rows of a block their lowest scores and the numbers of those columns, which are in the
+    panels from `first` to `end`."""
+    items, tiles = panels.shape[1], (rows + ROWS - 1) // ROWS
+    lowest[: tiles * ROWS * LANES] = np.inf
+    numbers[: tiles * ROWS * LANES] = 0
     for panel in range(first, end):
         for tile in range(tiles):
             _compare_tile(
-                block + tile * ROWS * items * 4,
+                address_of(block) + tile * ROWS * items * 4,
                 items,
-                panels + panel * items * COLUMNS * 4,
-                terms + panel * COLUMNS * 4,
+                address_of(panels) + panel * items * COLUMNS * 4,
+                address_of(terms) + panel * COLUMNS * 4,
                 items,
-                lowest + tile * ROWS * LANES * 4,
-                numbers + tile * ROWS * LANES * 4,
+                address_of(lowest) + tile * ROWS * LANES * 4,
+                address_of(numbers) + tile * ROWS * LANES * 4,
                 panel * COLUMNS,
             )
 
@@ -166,7 +169,6 @@ def lowest_scores(
     lowest, numbers = np.empty(most * LANES, np.float32), np.empty(most * LANES, np.int32)
     for begin in range(start, stop, most):
         rows = min(most, stop - begin)
-        tiles = (rows + ROWS - 1) // ROWS
         for row in range(rows):
             length = np.float32(0)
             for item in range(items):
@@ -174,19 +176,7 @@ def lowest_scores(
                 block[row * items + item] = number
                 length += number * number
             lengths[begin + row] = length
-        lowest[: tiles * ROWS * LANES] = np.inf
-        numbers[: tiles * ROWS * LANES] = 0
-        _compare_block(
-            address_of(block),
-            tiles,
-            items,
-            address_of(panels),
-            address_of(terms),
-            0,
-            len(panels),
-            address_of(lowest),
-            address_of(numbers),
-        )
+        _compare_block(block, rows, panels, terms, 0, len(panels), lowest, numbers)
         for row in range(rows):
             score, number_ = _lowest_lane(address_of(lowest) + row * LANES * 4, address_of(numbers) + row * LANES * 4)
             scores[begin + row], ids[begin + row] = score, number_
@@ -231,24 +221,11 @@ def lowest_of_groups(
     for group in range(len(starts) - 1):
         for begin in range(starts[group], starts[group + 1], most):
             count = min(most, starts[group + 1] - begin)
-            tiles = (count + ROWS - 1) // ROWS
             for line in range(count):
                 row = rows[begin + line]
                 for item in range(items):
                     block[line * items + item] = points[row, item]
-            lowest[: tiles * ROWS * LANES] = np.inf
-            numbers[: tiles * ROWS * LANES] = 0
-            _compare_block(
-                address_of(block),
-                tiles,
-                items,
-                address_of(panels),
-                address_of(terms),
-                first_panels[group],
-                first_panels[group + 1],
-                address_of(lowest),
-                address_of(numbers),
-            )
+            _compare_block(block, count, panels, terms, first_panels[group], first_panels[group + 1], lowest, numbers)
             for line in range(count):
                 score, number = _lowest_lane(
                     address_of(lowest) + line * LANES * 4, address_of(numbers) + line * LANES * 4

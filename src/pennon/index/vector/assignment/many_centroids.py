@@ -18,15 +18,16 @@ from typing import Any, Self
 import numpy as np
 
 from pennon.index.arrays import Int32s
-from pennon.index.vector.assignment.all_centroids import in_panels
+from pennon.index.vector.assignment.all_centroids import columns_of, in_panels
 from pennon.index.vector.assignment.balanced_groups import balanced_groups, means_of
-from pennon.index.vector.assignment.neighborhood import Neighborhood, columns_of, in_blocks
+from pennon.index.vector.assignment.neighborhood import Neighborhood, in_blocks
 from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.vectors import Floats, Positions
 
 # Fewer centroids are all compared, which takes no longer.
 MANY_CENTROIDS = 8192
-# Centroids of a group, at most: in smaller ones, the kernel would compare vectors with places that have no centroid.
+# Centroids of a group, at most, and more of very many: with small groups, the kernel would compare vectors with places
+# that have no centroid.
 GROUPED = 48
 # A vector is compared with its nearest groups, and then with those that are farther than the nearest one by at most
 # this many times the distance of the best centroid so far.

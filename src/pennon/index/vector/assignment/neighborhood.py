@@ -12,6 +12,7 @@ import numpy as np
 
 from pennon.index.arrays import Int32s
 from pennon.index.threads import one_thread
+from pennon.index.vector.assignment.all_centroids import columns_of
 from pennon.index.vector.assignment.balanced_groups import means_of
 from pennon.index.vector.metric import squared_lengths
 from pennon.index.vector.vectors import Floats, Positions
@@ -86,14 +87,6 @@ def in_blocks(search: Callable[[slice], None], rows: int, threads: int, at_once:
     else:
         with ThreadPoolExecutor(threads) as workers:
             list(workers.map(search, blocks))
-
-
-def columns_of(centroids: Floats, by_l2: bool) -> Floats:
-    """Columns [-2c, |c|²], or [-c, 0] by inner products: the products of [x, 1] with them are scores."""
-    columns = np.empty((centroids.shape[1] + 1, len(centroids)), dtype=np.float32)
-    columns[:-1] = centroids.T * np.float32(-2 if by_l2 else -1)
-    columns[-1] = squared_lengths(centroids) if by_l2 else 0
-    return columns
 
 
 def _near_groups(centroids: Floats, groups: list[Positions], by_l2: bool) -> Int32s:
